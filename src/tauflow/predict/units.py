@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.fitted_schema import Label
 from tauflow.tabular.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
 from tauflow.tabular.schema import Schema
-from tauflow.tabular.schema_fields import Label
 
 DIGITS, DIGITS_OF_DOUBLE = 7, 15
 """How many digits of a number of single precision, and of double, are its own."""

@@ -7,36 +7,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow._internal.checks import check_one_of, check_positive, check_within, find_type_mismatch
+from tauflow._internal.checks import check_one_of, find_type_mismatch
 from tauflow._internal.json_io import to_lists, to_tuples
 from tauflow.data.card import check_labels
-from tauflow.data.imputation import IMPUTE_STRATEGIES
-from tauflow.data.scaler import StandardScaler
-from tauflow.errors import ArgumentError
 
+from .fitted_schema import FittedSchema, Label
 from .option_names import list_role_columns
 from .options import (
     AUTO,
     BY_TIME,
     CATEGORY_NAME_FORMAT,
     CLASSIFICATION,
-    LABELS,
-    TEXT_LABELS,
-    Categories,
     TableOptions,
 )
 from .sequences import format_names
-from .shift import Summary, read_summary
-from .times import UNITS
+from .shift import read_summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-NO_TIMES = "row"
-"""The unit of sequences without times."""
-LINEAR = "linear"
-"""What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
 
 
 class Role(NamedTuple):
@@ -51,53 +39,13 @@ class Role(NamedTuple):
     reason: str = ""
 
 
-class Label(NamedTuple):
-    """One of several targets with two classes each.
-
-    Args:
-        name: of the column.
-        classes: what 0 and 1 are called.
-        kind: what they are in the table, as of a single target.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    kind: str = TEXT_LABELS
-
-
-def _no_numbers() -> Tensor:
-    return torch.zeros(0, dtype=torch.float64)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class SchemaFields(TableOptions):
-    """The fields of a :class:`tauflow.data.Schema`, and what follows from them; see there."""
+class SchemaFields(FittedSchema, TableOptions):
+    """What is said of a table, and what was learned of it; see :class:`tauflow.data.Schema`."""
 
     dtypes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     guesses: Mapping[str, Role] = field(default_factory=dict, kw_only=True)
     decided: tuple[str, ...] = field(default=(), kw_only=True)
-    ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
-    inputs: tuple[str, ...] = field(default=(), kw_only=True)
-    x_mean: Tensor = field(default_factory=_no_numbers, kw_only=True)
-    x_scale: Tensor = field(default_factory=_no_numbers, kw_only=True)
-    outputs: tuple[str, ...] = field(default=(), kw_only=True)
-    y_mean: Tensor | None = field(default=None, kw_only=True)
-    y_scale: Tensor | None = field(default=None, kw_only=True)
-    dated: bool = field(default=False, kw_only=True)
-    unit: str = field(default=NO_TIMES, kw_only=True)
-    gap: float = field(default=1.0, kw_only=True)
-    ahead: float | None = field(default=None, kw_only=True)
-    categories: Categories = field(default=(), kw_only=True)
-    unseen: Categories = field(default=(), kw_only=True)
-    variables: tuple[str, ...] = field(default=(), kw_only=True)
-    kind: str = field(default=TEXT_LABELS, kw_only=True)
-    labels: tuple[Label, ...] = field(default=(), kw_only=True)
-    groups: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    fill: str = field(default=IMPUTE_STRATEGIES[1], kw_only=True)
-    observed: bool = field(default=False, kw_only=True)
-    summary: Summary = field(default_factory=dict, kw_only=True)
-    gap_summary: tuple[float, ...] = field(default=(), kw_only=True)
-    limit: float = field(default=0.0, kw_only=True)
 
     def get_options(self) -> dict[str, Any]:
         """Return the fields of :class:`TableOptions`; those that a fit decided are left out."""
@@ -119,33 +67,6 @@ class SchemaFields(TableOptions):
         format_name = CATEGORY_NAME_FORMAT.format
         of_texts = [format_name(name, text) for name, texts in self.categories for text in texts]
         return [*self.list_number_columns(), *of_texts]
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether means, scales, categories and classes are known."""
-        return bool(self.inputs)
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether its sequences have times."""
-        return self.unit != NO_TIMES
-
-    @property
-    def is_class(self) -> bool:
-        """Whether classes are predicted; of a fitted schema."""
-        return self.y_scale is None
-
-    @property
-    def input_scaler(self) -> StandardScaler:
-        """Means and scales of the inputs."""
-        return StandardScaler(self.x_mean.numpy(), self.x_scale.numpy())
-
-    @property
-    def target_scaler(self) -> StandardScaler | None:
-        """Means and scales of the targets; ``None`` of classes."""
-        if self.y_mean is None or self.y_scale is None:
-            return None
-        return StandardScaler(self.y_mean.numpy(), self.y_scale.numpy())
 
     @property
     def roles(self) -> dict[str, str]:
@@ -225,25 +146,6 @@ class SchemaFields(TableOptions):
 
     __hash__ = None  # type: ignore[assignment]  # it holds tensors and mappings
 
-    # Scales.
-
-    def unscale(self, y: Tensor) -> Tensor:
-        """Return targets or predictions, (..., O), in the units of the table.
-
-        In double precision: in single, values near 1e8 lie 8 apart.
-
-        Raises:
-            ArgumentError: the targets are classes.
-        """
-        if self.y_mean is None or self.y_scale is None:
-            told = "outputs[prediction.argmax(-1)]"
-            raise ArgumentError(f"the targets are classes, without a scale; take {told}.")
-        return _inverse_transform(y, self.y_mean, self.y_scale)
-
-    def unscale_inputs(self, x: Tensor) -> Tensor:
-        """Return inputs, (..., I), as :meth:`unscale` does; the mean where not observed."""
-        return _inverse_transform(x, self.x_mean, self.x_scale)
-
     # As JSON.
 
     def to_dict(self) -> dict[str, Any]:
@@ -261,7 +163,7 @@ class SchemaFields(TableOptions):
 
         Raises:
             TypeError: a field is not of its type.
-            ValueError: fields contradict each other, see :func:`check_learned`.
+            ValueError: fields contradict each other.
         """
         said = {name: to_tuples(value) for name, value in facts.items()}
         if "options" in said:  # as written before there was one object for all of it
@@ -283,21 +185,15 @@ class SchemaFields(TableOptions):
         if wrong := find_type_mismatch(cls.__init__, said):
             raise TypeError(wrong)
         schema = cls(**said)
-        check_learned(schema)
+        schema.check()
+        _check_agreement(schema)
         read_summary(schema.summary)
         return schema
 
 
-def check_learned(schema: SchemaFields) -> None:
-    """Raise :class:`ValueError` if fields that are learned could not come from one table."""
-    schema.input_scaler.check(len(schema.inputs))
-    scaler, features = schema.target_scaler, schema.features or ()
-    if (schema.y_mean is None) is not (schema.y_scale is None):
-        raise ValueError("values have a mean and a scale, and classes have none")
-    if scaler is not None:
-        scaler.check(len(schema.outputs))
-        if scaler.is_constant.any():
-            raise ValueError("a scale of the targets is 0")
+def _check_agreement(schema: SchemaFields) -> None:
+    """Raise :class:`ValueError` if what was learned is not of the features that are said."""
+    features = schema.features or ()
     names = [name for name, _ in schema.categories]
     lists = [features, names, schema.variables, schema.inputs, schema.outputs]
     lists += [texts for _, texts in schema.categories]
@@ -308,17 +204,3 @@ def check_learned(schema: SchemaFields) -> None:
         raise ValueError("the inputs do not begin with the features")
     for name in schema.decided:
         check_one_of([one.name for one in fields(TableOptions)], decided=name)
-    check_one_of(LABELS, kind=schema.kind)
-    check_one_of((*IMPUTE_STRATEGIES, LINEAR), fill=schema.fill)
-    check_within(1e-30, 1e30, gap=schema.gap)  # in single precision, with its reciprocal
-    check_positive(ahead=1.0 if schema.ahead is None else schema.ahead)
-    check_positive(limit=schema.limit or 1.0)
-    if schema.dated:
-        check_one_of(UNITS, unit=schema.unit)
-
-
-def _inverse_transform(values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return values, (..., C), that were scaled, on their own device."""
-    if values.device.type == "mps":  # which has no double precision
-        mean, scale = mean.float(), scale.float()
-    return values * scale.to(values.device) + mean.to(values.device)

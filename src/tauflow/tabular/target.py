@@ -10,6 +10,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import Bools, Floats, Indices
+from .fitted_schema import FittedSchema, Label
 from .frame import Frame
 from .inputs import InputColumns, format_uneven_note, is_unevenly_sampled
 from .options import (
@@ -19,7 +20,6 @@ from .options import (
     TEXT_LABELS,
     TableOptions,
 )
-from .schema_fields import Label, SchemaFields
 from .sequences import Sequences, format_names
 from .target_kinds import encode_classes, encode_labels, infer_kind, infer_task
 
@@ -94,6 +94,7 @@ def build_target(
     options: TableOptions,
     inputs: InputColumns,
     sequences: Sequences,
+    fitted: FittedSchema | None = None,
 ) -> Target:
     """Return what is to be predicted.
 
@@ -106,6 +107,7 @@ def build_target(
         options: what the user says of it.
         inputs: of every row.
         sequences: the rows of every id.
+        fitted: what is known of the classes, of a table like that of the training.
 
     Raises:
         ArgumentError: the task needs a target, and there is none; one target per id was asked for,
@@ -123,7 +125,7 @@ def build_target(
     y: NDArray[Any]
     classes, kind, labels = tuple[str, ...](), TEXT_LABELS, tuple[Label, ...]()
     if task == CLASSIFICATION and len(names) > 1:
-        y, known, labels = encode_labels(table, options)
+        y, known, labels = encode_labels(table, options, fitted)
     elif task == REGRESSION:
         y = np.stack([table.numbers(one) for one in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
@@ -132,7 +134,6 @@ def build_target(
             raise DataError(f"{table.where}: column {name!r} is empty in every row. Fill it in.")
     else:
         known = ~table.find_missing(name)
-        fitted = options if isinstance(options, SchemaFields) and options.is_fitted else None
         kind = infer_kind(table, name)[0] if fitted is None else fitted.kind
         of_training = () if fitted is None else fitted.outputs
         rows = np.flatnonzero(known)

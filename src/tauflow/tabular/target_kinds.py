@@ -18,6 +18,7 @@ from .cell_values import (
     parse_boolean,
     parse_exact_number,
 )
+from .fitted_schema import FittedSchema, Label
 from .frame import Frame
 from .options import (
     BOOLEAN_LABELS,
@@ -28,7 +29,6 @@ from .options import (
     TEXT_LABELS,
     TableOptions,
 )
-from .schema_fields import Label, SchemaFields
 from .sequences import format_names
 
 MAX_INTEGER_CLASSES = 20
@@ -60,20 +60,21 @@ def infer_task(table: Frame, options: TableOptions) -> tuple[str, str]:
     return found[0][0], "several targets"
 
 
-def encode_labels(table: Frame, options: TableOptions) -> tuple[Floats, Bools, tuple[Label, ...]]:
+def encode_labels(
+    table: Frame, options: TableOptions, fitted: FittedSchema | None = None
+) -> tuple[Floats, Bools, tuple[Label, ...]]:
     """Return each target as 0 or 1, (R, S), which are known, and what these are.
 
     Raises:
         ArgumentError: a target has more than two classes.
         DataError: a target has no value, only one class, or one that is not known.
     """
-    is_fitted = isinstance(options, SchemaFields) and options.is_fitted
-    fitted = {label.name: label for label in options.labels} if is_fitted else {}  # type: ignore[attr-defined]
+    known_labels = {} if fitted is None else {label.name: label for label in fitted.labels}
     values, known, labels = [], [], []
     for name in options.targets:
         there = ~table.find_missing(name)
-        kind = fitted[name].kind if fitted else infer_kind(table, name)[0]
-        of_training = fitted[name].classes if fitted else ()
+        kind = known_labels[name].kind if known_labels else infer_kind(table, name)[0]
+        of_training = known_labels[name].classes if known_labels else ()
         codes, classes, kind = encode_classes(table, name, np.flatnonzero(there), kind, of_training)
         if len(classes) != 2:
             count = format_count(len(classes), "class", "classes")

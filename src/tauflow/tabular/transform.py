@@ -286,7 +286,7 @@ def _read_target(
     """Return what was to be predicted, of a forecast over a horizon from windows."""
     for name in schema.targets:
         table.check_name(name, "target")
-    target = build_target(table, schema, inputs, sequences)
+    target = build_target(table, schema, inputs, sequences, schema)
     if not target.horizon:
         return target
     split = TableSplits(target, {"table": target.sequences}, target.sequences, "", ())
