@@ -72,6 +72,20 @@ def test_a_plan_counts_each_run_once(written, tmp_path):
     ]
 
 
+def test_a_plan_takes_times_from_runs_that_are_finished(written, tmp_path):
+    """Processor time of the row's own runs; of old ones, which lack it, wall time."""
+    one = '[[run]]\ntable = "TINY"\nrows = ["gru"]\n'
+    run_queue(written(one), paths=paths(tmp_path))
+    path, results = written(one + "seeds = 4\n"), tmp_path / "results" / "tiny.jsonl"
+    (record,), _ = read_records(results)
+    (planned,) = plan_queue(path, results.parent)
+    assert (planned.missing, planned.seconds) == (3, record.processor_seconds)
+    old = replace(record, processor_seconds=None, seconds=5.0)
+    results.write_text(f"{old.to_json()}\n", encoding="utf-8")
+    (planned,) = plan_queue(path, results.parent)
+    assert planned.seconds == 5.0
+
+
 def test_only_some_settings_of_a_search_are_tried(written, tmp_path):
     table = TINY.replace('model = { cell = "gru" }', SEARCH).replace('"pendulum"', '"pendulum"')
     path = written(

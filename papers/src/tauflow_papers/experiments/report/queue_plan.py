@@ -52,11 +52,17 @@ def plan_queue(path: Path, results_dir: Path) -> Iterator[PlannedRow]:
 
 
 def _get_run_seconds(grid: Grid, row: Row, entry: QueueEntry, estimates: Estimates) -> float | None:
-    """Return what a run of a row takes: as finished ones did, else as estimated."""
-    taken = [r.processor_seconds for r in grid.records if r.row == row.name]
-    measured = [seconds for seconds in taken if seconds is not None]
+    """Return what a run of a row takes: as finished ones did, else as estimated.
+
+    Older runs kept wall time alone, of which the least was taken beside the least other work.
+    """
+    finished = [record for record in grid.records if record.row == row.name]
+    measured = [r.processor_seconds for r in finished if r.processor_seconds is not None]
     if measured:
         return fmean(measured)
+    lasted = [record.seconds for record in finished if record.seconds is not None]
+    if lasted:
+        return min(lasted)
     whole = entry.load_table()
     known = find_row_estimate(estimates, whole, whole.row(row.name))
     return None if known is None else known.seconds
