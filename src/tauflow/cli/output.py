@@ -14,8 +14,8 @@ from rich.table import Table
 
 from tauflow._internal.sanitize import replace_control_characters
 from tauflow.runs.report import metric_format, score_table
+from tauflow.runs.report.next_steps import make_predict_command
 from tauflow.runs.report.page import RUN_HEADERS, make_run_cells
-from tauflow.runs.report.table_sections import make_predict_command
 from tauflow.runs.report.trial_section import list_trials
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun

@@ -75,7 +75,6 @@ def tune(
     """Search the settings of a model for the best validation score; repeat it to continue."""
     from tauflow.errors import ArgumentError
     from tauflow.runs.portfolio import AUTO
-    from tauflow.runs.report.study_report import format_value, write_study_report
     from tauflow.runs.run import Run
     from tauflow.runs.tune import BEST_CONFIG_FILE
     from tauflow.runs.tune import tune as search
@@ -119,7 +118,7 @@ def tune(
     print_table(
         ("setting", "best", "importance"),
         [
-            (name, format_value(value), share)
+            (name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
             for name, value in found.settings.items()
             for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
         ],
@@ -127,7 +126,7 @@ def tune(
         caption=_describe_trials(states, has_importance=bool(found.importance)),
         numbers=(1, 2),
     )
-    print_line(f"Report: {write_study_report(found).resolve()}")
+    print_line(f"Study:  {found.directory.resolve()}")
     print_line(f"Train with them: tauflow run --config {found.directory / BEST_CONFIG_FILE}")
 
 

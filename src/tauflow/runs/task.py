@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from tauflow._internal.locks import make_folder
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
+from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
 from tauflow.export.files import PREDICTOR, get_file_config
 from tauflow.models import Calibrated
@@ -204,7 +206,23 @@ def _describe_certainty(run: TaskRun) -> tuple[str, ...]:
             f"{schema.outputs[threshold.positive]!r} is predicted from a probability of "
             f"{threshold.value:.3g} on: {threshold.rule}."
         )
+    if run.certainty.conformal is not None:
+        notes += _describe_coverage(run, run.certainty.conformal)
     return tuple(notes)
+
+
+def _describe_coverage(run: TaskRun, conformal: Conformal, level: float = 0.9) -> list[str]:
+    """Return how many test targets the intervals hold; nothing if there are too few for these."""
+    found = run.test_outputs
+    prediction = found.prediction.double().numpy()
+    quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
+    y = found.y.double().numpy().reshape(prediction.shape)
+    try:
+        low, high = conformal.interval(prediction, level, quantiles)
+    except ArgumentError:
+        return []
+    share = ((low <= y) & (y <= high)).sum() / np.isfinite(y).sum()
+    return [f"Intervals of {100 * level:g} % hold {100 * share:.1f} % of the test targets."]
 
 
 def _save_predictor(run: TaskRun) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
     (best,) = tmp_path.rglob("best.toml")
     assert 'features = ["pulse, left"]' in best.read_text(encoding="utf-8")
     assert "tauflow run --config" in output
-    assert best.with_name("report.html").exists()
+    assert f"Study:  {best.parent}" in output
     assert "Report: " in call("run", "--config", best).output  # wherever it is called from
     (tmp_path / "my.toml").write_text('[table]\nidd = "who"\n', encoding="utf-8")
     message = call("run", "--config", "my.toml", code=1).stderr

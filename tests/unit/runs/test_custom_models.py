@@ -15,8 +15,8 @@ from torch import nn
 import tauflow
 from tauflow.cells import MODELS, AbstractCell, ModelEntry
 from tauflow.data import TableOptions, load_task
+from tauflow.runs.report.next_steps import make_predict_command
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.report.table_sections import make_predict_command
 from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
 from tauflow.runs.task import run_task
 from tauflow.training import Callback

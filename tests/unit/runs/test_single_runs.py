@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 
 import pytest
@@ -25,7 +24,6 @@ def test_a_run_ends_with_a_report(tmp_path):
     page = write_run_report(run).read_text(encoding="utf-8")
     assert page.count("data:image/svg+xml;base64,") == 2
     assert f"{run.record.parameters:,}" in page
-    assert re.search(r"(over )?\d+ samples", page)  # how long the network remembers
 
 
 @pytest.mark.slow

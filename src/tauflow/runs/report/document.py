@@ -1,6 +1,7 @@
 """What every report is made with: its files, its templates, and where its runs were made."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,23 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A small table of a report.
+
+    Args:
+        title: its heading.
+        headers: of the columns, of which the first holds names.
+        rows: their texts.
+        caption: what they mean.
+    """
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str
 
 
 def write_report(path: Path, text: str) -> Path:

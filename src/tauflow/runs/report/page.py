@@ -5,32 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.sanitize import format_count
-from tauflow.analysis.memory_length import memory_length
 from tauflow.runs.portfolio import get_title
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
-from tauflow.sequence import SequenceModule
-from tauflow.tabular.schema import Schema
 from tauflow.training.metrics import METRICS
 
 from . import score_table
-from .certainty_sections import list_certainty
-from .class_plots import plot_classes
-from .document import Pairs, collect_environment, render_template, write_report
+from .document import Listing, Pairs, collect_environment, render_template, write_report
 from .example_sequences import predict_examples
+from .id_errors import convert_outputs, list_worst_ids
 from .metric_format import format_metric_name, format_parameter_count, format_score
+from .next_steps import describe_needed_columns, make_commands
 from .plots import CurvePanel, ReportPlot, plot_learning_curves, plot_predictions, plot_run_curves
-from .sample_predictions import convert_outputs
-from .table_sections import (
-    Listing,
-    describe_columns,
-    describe_needed_columns,
-    list_target_errors,
-    list_worst_ids,
-    make_predict_command,
-)
 from .trial_section import list_trials
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
@@ -70,10 +57,9 @@ class Page:
         pictures: figures.
         notes: conflicts and choices.
         failures: runs that failed.
-        understood: what was made of a table's columns.
         listings: small tables.
-        command: how to use the model next.
-        needed: what that needs.
+        commands: how to use and to explain the model.
+        needed: what they need.
         verdicts: what must not be overlooked of the results.
     """
 
@@ -89,9 +75,8 @@ class Page:
     pictures: Sequence[ReportPlot] = ()
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()
-    understood: Sequence[tuple[str, str]] = ()
     listings: Sequence[Listing] = ()
-    command: str = ""
+    commands: Sequence[str] = ()
     needed: str = ""
     verdicts: Sequence[str] = ()
 
@@ -134,30 +119,15 @@ def write_run_report(run: TaskRun) -> Path:
         ],
         notes=(*run.notes, *(card.notes if run.data.schema is not None else ())),
     )
-    page = replace(page, tiles=[*page.tiles, *_make_memory_tiles(run)], listings=list_trials(run))
-    if run.data.schema is not None:
-        page = _add_scores(_add_table_sections(page, run, run.data.schema), [run])
-    return write_page(page, run.report)
-
-
-def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
-    """Return a page with what there is to say of a table of a user's own."""
-    pictures, listings = [*page.pictures], [*page.listings]
-    if not schema.labels:
-        found, threshold = convert_outputs(run.test_outputs, run.data), run.certainty.threshold
-        if schema.y_scale is None:
-            pictures = [*plot_classes(found, schema.outputs, threshold), *pictures]
-        listings += list_certainty(run)
-        listings += list_target_errors(found, run.data)
-        listings += list_worst_ids(found, run.data, threshold)
-    return replace(
-        page,
-        pictures=pictures,
-        understood=describe_columns(run.data),
-        listings=listings,
-        command=make_predict_command(run),
-        needed=describe_needed_columns(run.data),
-    )
+    listings = list_trials(run)
+    if run.data.schema is None:
+        return write_page(replace(page, listings=listings), run.report)
+    if not run.data.schema.labels:
+        found = convert_outputs(run.test_outputs, run.data)
+        listings += list_worst_ids(found, run.data, run.certainty.threshold)
+    commands, needed = make_commands(run), describe_needed_columns(run.data)
+    page = replace(page, listings=listings, commands=commands, needed=needed)
+    return write_page(_add_scores(page, [run]), run.report)
 
 
 def _add_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
@@ -228,18 +198,6 @@ def _find_best_baseline(
     choose = max if METRICS[metric].higher_is_better else min
     name, level = choose(baselines, key=lambda one: one[1])
     return level, name
-
-
-def _make_memory_tiles(run: TaskRun) -> list[tuple[str, str]]:
-    """Return how many samples a network remembers, where it runs forwards only."""
-    body = getattr(run.model, "rnn", None)
-    if not isinstance(body, SequenceModule) or body.bidirectional:
-        return []
-    found = memory_length(run.model, run.data.test, max_sequences=16)
-    label = "memory: until the initial state has no effect"
-    if found.steps is None:
-        return [(label, f"over {format_count(found.samples, 'sample')}")]
-    return [(label, format_count(found.steps, "sample"))]
 
 
 def make_run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:

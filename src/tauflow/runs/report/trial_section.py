@@ -3,8 +3,8 @@
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
 
+from .document import Listing
 from .metric_format import format_metric_name, format_parameter_count, format_score
-from .table_sections import Listing
 
 
 def list_trials(run: TaskRun) -> list[Listing]:

@@ -4,21 +4,16 @@ import base64
 import html
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 import torch
 
-import tauflow
-from tauflow.analysis import MemoryLength
 from tauflow.data import TableOptions, from_table
 from tauflow.evaluation.thresholds import Threshold
-from tauflow.runs.report import page as pages
+from tauflow.runs.report.id_errors import SamplePredictions, list_worst_ids
 from tauflow.runs.report.page import write_comparison, write_run_report
-from tauflow.runs.report.sample_predictions import SamplePredictions
-from tauflow.runs.report.table_sections import describe_columns, list_worst_ids
 from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
 from tauflow.runs.task import run_task
 
@@ -96,18 +91,6 @@ def test_the_page_says_what_a_table_to_predict_needs(tmp_path):
     assert "The last row of each id is the one to predict: with hour and clock" in page
 
 
-def test_what_was_understood_names_rows_after_windows():
-    told = dict(
-        describe_columns(from_table(load(), time="hour", target="kW", window=48, horizon=24))
-    )
-    assert told["task"] == "next-step, the 24 rows after each window"
-    told = dict(describe_columns(from_table(load(), time="hour", target="kW", task="next-step")))
-    assert told["task"] == "next-step, one target per row"
-    assert dict(describe_columns(from_table(visits(), id="patient", target="died")))["task"] == (
-        "classification, one target per id"
-    )
-
-
 def test_windows_of_one_series_are_no_ids():
     data = from_table(load(), time="hour", target="kW", window=24, horizon=2)
     count = len(data.test)
@@ -164,13 +147,3 @@ def test_a_threshold_decides_which_ids_are_wrong():
     for threshold, wrong in ((None, 1), (Threshold(0.2, 1, "0.2"), 0)):
         (listing,) = list_worst_ids(found, data, threshold)
         assert sorted(row[0] for row in listing.rows) == sorted(map(str, of_class[wrong]))
-
-
-def test_a_memory_that_did_not_end_is_as_long_as_its_sequence(monkeypatch):
-    after, differences = (1, 50, 400), torch.ones(2, 3)
-    found = MemoryLength(None, None, -0.1, samples=50, after=after, differences=differences)
-    monkeypatch.setattr(pages, "memory_length", lambda *_, **__: found)
-    rnn = tauflow.SequenceModel(tauflow.GRU(1, 2), 1)
-    run = SimpleNamespace(model=rnn, data=SimpleNamespace(test=None))
-    label = "memory: until the initial state has no effect"
-    assert pages._make_memory_tiles(run) == [(label, "over 50 samples")]
