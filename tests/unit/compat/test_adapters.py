@@ -184,3 +184,75 @@ def test_without_the_library_it_says_what_to_install(library, module, name, argu
     assert library not in sys.modules
     with pytest.raises(MissingExtraError, match=f"pip install {library}"):
         adapter(tauflow.CfC(2, 3) if argument else None)
+
+
+OBSERVED, ACTIONS, ENVS = 3, 2, 4
+
+
+def make_rsl_model(name="cfc", **options):
+    from tensordict import TensorDict
+
+    from tauflow.compat.rsl_rl import RecurrentModel
+
+    torch.manual_seed(0)
+    obs = TensorDict({"policy": torch.zeros(ENVS, OBSERVED)}, batch_size=[ENVS])
+    groups = {"actor": ["policy"]}
+    return RecurrentModel(
+        obs, groups, "actor", ACTIONS, hidden_dims=[8], rnn_type=name, rnn_hidden_dim=6, **options
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_model_of_rsl_rl_updates_from_the_states_it_acted_with(layers):
+    pytest.importorskip("rsl_rl")
+    from rsl_rl.storage import RolloutStorage
+    from tensordict import TensorDict
+
+    model = make_rsl_model(rnn_num_layers=layers, dt=0.1)
+    generator = torch.Generator().manual_seed(0)
+    steps = 7
+    seen = torch.randn(steps, ENVS, OBSERVED, generator=generator)
+    dones = (torch.rand(steps, ENVS, generator=generator) < 0.3).byte()
+    first = TensorDict({"policy": seen[0]}, batch_size=[ENVS])
+    storage = RolloutStorage("rl", ENVS, steps, first, [ACTIONS])
+    model(first)  # so that the rollout begins within episodes
+    acted = []
+    with torch.inference_mode():
+        for k in range(steps):
+            obs = TensorDict({"policy": seen[k]}, batch_size=[ENVS])
+            move = RolloutStorage.Transition()
+            move.observations, move.hidden_states = obs, (model.get_hidden_state(), None)
+            acted.append(model(obs))
+            move.actions, move.dones = acted[-1], dones[k]
+            move.rewards, move.values = torch.zeros(ENVS), torch.zeros(ENVS, 1)
+            move.actions_log_prob = torch.zeros(ENVS)
+            move.distribution_params = (acted[-1],)
+            storage.add_transition(move)
+            model.reset(dones[k])
+    for batch in storage.recurrent_mini_batch_generator(2, 1):
+        again = model(batch.observations, masks=batch.masks, hidden_state=batch.hidden_states[0])
+        torch.testing.assert_close(again, batch.actions, rtol=1e-5, atol=1e-6)
+        again.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.rnn.parameters())
+
+
+def test_a_model_of_rsl_rl_restarts_and_refuses():
+    pytest.importorskip("rsl_rl")
+    from tensordict import TensorDict
+
+    model = make_rsl_model("lstm")
+    obs = TensorDict({"policy": torch.randn(ENVS, OBSERVED)}, batch_size=[ENVS])
+    begun = model(obs)
+    model(obs)
+    model.reset(torch.tensor([1, 0, 1, 0]))
+    again = model(obs)
+    torch.testing.assert_close(again[::2], begun[::2])
+    assert not torch.allclose(again[1::2], begun[1::2])
+    model.detach_hidden_state(torch.tensor([1, 0, 0, 0]))
+    assert model.get_hidden_state().requires_grad
+    model.detach_hidden_state()
+    assert not model.get_hidden_state().requires_grad
+    model.reset()
+    torch.testing.assert_close(model(obs), begun)
+    with pytest.raises(ArgumentError, match="outputs of 2, expected rnn_hidden_dim=6"):
+        make_rsl_model("cfc", rnn_options={"proj_size": 2})

@@ -1,0 +1,5 @@
+"""Recurrent actors and critics for rsl_rl."""
+
+from .model import RecurrentModel
+
+__all__ = ["RecurrentModel"]
