@@ -22,13 +22,17 @@ def require(module: str, *, extra: str) -> Any:
     return _import_or_explain(module, lambda: get_install_command(extra))
 
 
-def require_package(module: str) -> Any:
+def require_package(module: str, *, package: str | None = None) -> Any:
     """Import a package that no extra of tauflow installs, and return it.
+
+    Args:
+        module: name of the module to import.
+        package: name by which pip installs it, if another one.
 
     Raises:
         MissingExtraError: it is not installed.
     """
-    return _import_or_explain(module, lambda: f"pip install {module}")
+    return _import_or_explain(module, lambda: f"pip install {package or module}")
 
 
 def _import_or_explain(module: str, command: Callable[[], str]) -> Any:

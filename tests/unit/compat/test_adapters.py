@@ -1,4 +1,4 @@
-"""Adapters to skorch, sktime, aeon and TorchRL, each where that library is installed.
+"""Adapters to libraries of others, each where that library is installed.
 
 ``packaging/adapters.txt`` pins the versions.
 """
@@ -175,6 +175,7 @@ def test_a_module_of_torchrl_acts_in_an_environment():
         ("sktime", "tauflow.compat.sktime", "SktimeForecaster", None),
         ("aeon", "tauflow.compat.aeon", "AeonClassifier", None),
         ("torchrl", "tauflow.compat.torchrl", "RecurrentModule", "rnn"),
+        ("rsl_rl", "tauflow.compat.rsl_rl", "RecurrentModel", None),
     ],
 )
 def test_without_the_library_it_says_what_to_install(library, module, name, argument):
@@ -182,8 +183,51 @@ def test_without_the_library_it_says_what_to_install(library, module, name, argu
         pytest.skip(f"{library} is installed")
     adapter = getattr(importlib.import_module(module), name)
     assert library not in sys.modules
-    with pytest.raises(MissingExtraError, match=f"pip install {library}"):
+    package = {"rsl_rl": "rsl-rl-lib"}.get(library, library)
+    with pytest.raises(MissingExtraError, match=f"pip install {package}"):
         adapter(tauflow.CfC(2, 3) if argument else None)
+
+
+def test_a_classifier_of_pyrregular_reads_each_series_at_its_times():
+    pytest.importorskip("pyrregular")
+    import sparse
+    import xarray
+
+    from tauflow.compat.pyrregular import PyrregularClassifier
+
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(24) % 2, "up", "down")
+    whole = np.full((24, 2, 30), np.nan)
+    own_x, own_t = [], []
+    seconds = np.cumsum(rng.integers(1, 9, 30))
+    for k in range(24):
+        kept = np.sort(rng.choice(30, 6 + k % 5, replace=False))
+        rows = rng.normal(size=(len(kept), 2)) + np.array([2.0 if y[k] == "up" else -2.0, 0])
+        rows[0, 1] = np.nan
+        whole[k][:, kept] = rows.T
+        own_x.append(rows)
+        own_t.append(seconds[kept].astype(float))
+    start = np.datetime64("2024-05-01", "ns")
+    data = xarray.DataArray(
+        sparse.COO.from_numpy(whole, fill_value=np.nan),
+        dims=["ts_id", "signal_id", "time_id"],
+        coords={"time_id": start + seconds.astype("timedelta64[s]")},
+    )
+    classifier = PyrregularClassifier(small()).fit(data, y)
+    own = small().fit(own_x, y, t=own_t)
+    np.testing.assert_allclose(
+        classifier.predict_proba(data), own.predict_proba(own_x, t=own_t), rtol=1e-3
+    )
+    assert classifier.score(data, y) > 0.9
+
+
+def test_without_pyrregular_it_says_what_to_install():
+    if importlib.util.find_spec("pyrregular") is not None:
+        pytest.skip("pyrregular is installed")
+    from tauflow.compat.pyrregular import PyrregularClassifier
+
+    with pytest.raises(MissingExtraError, match="pip install pyrregular"):
+        PyrregularClassifier().fit(None, None)
 
 
 OBSERVED, ACTIONS, ENVS = 3, 2, 4

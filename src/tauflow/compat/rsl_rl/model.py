@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.optional_deps import require_package
-from tauflow.sequence.modules import build
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
+from tauflow.sequence.modules import build
 
 if TYPE_CHECKING:
     _Base: Any = object
@@ -55,7 +55,7 @@ class RecurrentModel(_Base):  # type: ignore[misc]
         dt: float = 1.0,
         **options: Any,
     ) -> None:
-        require_package("rsl_rl")
+        require_package("rsl_rl", package="rsl-rl-lib")
         super().__init__(*arguments, rnn_hidden_dim=rnn_hidden_dim, **options)
         layers = {} if rnn_num_layers == 1 else {"num_layers": rnn_num_layers}
         rnn = build(rnn_type, self.obs_dim, rnn_hidden_dim, **layers, **(rnn_options or {}))

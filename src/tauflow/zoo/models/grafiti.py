@@ -141,7 +141,8 @@ class GraFITi(AbstractStatelessModel):
         if self.has_query_input:
             found = found.masked_fill(~asked, 0.0)
         answers = found.new_zeros(*shape, self.channels).index_put((row, step, channel), found)
-        return answers[..., list(self.targets)]
+        chosen: Tensor = answers[..., list(self.targets)]
+        return chosen
 
 
 class EdgeAttention(nn.Module):
