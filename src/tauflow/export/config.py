@@ -204,28 +204,21 @@ def _option_to_config(owner: str, option: str, value: Any) -> Any:
         return {"wiring": _wiring_to_config(owner, value)}
     if isinstance(value, nn.Module):
         return get_config(value)
-    names = [name for name, function in ACTIVATIONS.items() if function is value]
-    advice = (
-        f"Build it with {option}={names[0]!r}"
-        if names
-        else f"Build it with one of the names {', '.join(sorted(ACTIVATIONS))}"
-        if callable(value)
-        else "Build it with a number, a name or a wiring"
-    )
+    known = f" ({', '.join(sorted(ACTIVATIONS))})" if callable(value) else ""
     raise ArgumentError(
         f"{owner}: the option {option} is {value!r} ({type(value).__name__}), which a model file "
-        f"cannot hold. {advice}, or save the state_dict() alone."
+        f"cannot hold. Build it with a name{known}, a number or a wiring, or save the state_dict() "
+        "alone."
     )
 
 
 def _wiring_to_config(owner: str, wiring: AbstractWiring) -> dict[str, Any]:
     name, kind = type(wiring).__name__, str(getattr(wiring, "kind", ""))
-    if kind not in WIRINGS or WIRINGS[kind] is not type(wiring):
-        other = f" (that is {WIRINGS[kind].__name__})" if kind in WIRINGS else ""
+    if dict(WIRINGS).get(kind) is not type(wiring):
         raise ArgumentError(
-            f"{owner}: the wiring {name} is not registered by its kind, {kind!r}{other}, so that a "
-            f"model file cannot say how to build it. Give {name} a kind of its own, and register "
-            f"it with tauflow.wirings.WIRINGS.add({name}.kind, {name})."
+            f"{owner}: the wiring {name} is not registered by its kind, {kind!r}, so that a model "
+            f"file cannot say how to build it. Give {name} a kind of its own, and register it with "
+            f"tauflow.wirings.WIRINGS.add({name}.kind, {name})."
         )
     return wiring.to_dict()
 

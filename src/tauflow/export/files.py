@@ -23,7 +23,7 @@ from tauflow.errors import ArgumentError, ModelFileError, TauflowError
 from tauflow.sequence import SequenceModule
 
 from .config import TIES, from_config, get_config
-from .modification_check import describe_computed_parameters, describe_modifications
+from .modification_check import describe_modifications
 from .output_paths import check_file_place
 
 KIND = "model"
@@ -78,16 +78,15 @@ def get_file_config(module: nn.Module) -> dict[str, Any]:
     """
     description = get_config(module)
     built = from_config(description)
-    changes = (
-        describe_computed_parameters(built, module)
-        or _describe_difference(_tensor_shapes(built), _tensor_shapes(module))
-        or describe_modifications(built, module)
-    )
+    changes = _describe_difference(
+        _tensor_shapes(built), _tensor_shapes(module)
+    ) or describe_modifications(built, module)
     if changes:
         raise ArgumentError(
             f"{type(module).__name__} is not as it was built: {changes}. A model file holds the "
-            "constructor's arguments, so that a part changed later would be lost; build the "
-            "module with that part, or save its state_dict() alone."
+            "constructor's arguments, so that a part changed later would be lost. Build the "
+            "module with that part; make computed parameters permanent, by prune.remove or "
+            "parametrize.remove_parametrizations; or save its state_dict() alone."
         )
     ties = find_tied_names(module)
     return {**description, TIES: ties} if ties else description

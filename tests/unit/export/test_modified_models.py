@@ -66,7 +66,7 @@ def test_hooks_are_named_and_no_file_is_written(kind, part, tmp_path):
     handle = HOOKS[kind](hooked.get_submodule(part))
     where = part or "the model itself"
     for write in WRITERS if part == "head" else WRITERS[:1]:
-        with pytest.raises(ArgumentError, match=rf"not as it was built: {where} has {kind} \(rem"):
+        with pytest.raises(ArgumentError, match=rf"not as it was built: {where}: {kind} is there"):
             write(hooked, tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
     handle.remove()
@@ -92,27 +92,27 @@ COMPUTED = {
     "parametrized": (
         lambda m: parametrize.register_parametrization(m.head, "weight", Halved()),
         lambda m: parametrize.remove_parametrizations(m.head, "weight"),
-        r"head\.weight is parametrized \(torch\.nn\.utils\.parametrize\.remove_parametrizations",
+        r"unexpected head\.parametrizations\.weight\.original.*remove_parametrizations",
     ),
     "normalised": (
         lambda m: parametrizations.weight_norm(m.rnn.cells[0].heads, "weight"),
         lambda m: parametrize.remove_parametrizations(m.rnn.cells[0].heads, "weight"),
-        r"rnn\.cells\.0\.heads\.weight is parametrized",
+        r"unexpected rnn\.cells\.0\.heads\.parametrizations\.weight",
     ),
     "pruned": (
         lambda m: prune.random_unstructured(m.head, "weight", 0.5),
         lambda m: prune.remove(m.head, "weight"),
-        r"head\.weight is computed by RandomUnstructured \(torch\.nn\.utils\.prune\.remove\(",
+        r"unexpected head\.weight_mask, head\.weight_orig.*prune\.remove",
     ),
     "old weight norm": (
         lambda m: weight_norm(m.head, "weight"),
         lambda m: torch.nn.utils.remove_weight_norm(m.head, "weight"),
-        r"head\.weight is computed by WeightNorm \(torch\.nn\.utils\.remove_weight_norm\(",
+        r"unexpected head\.weight_g, head\.weight_v",
     ),
     "old spectral norm": (
         lambda m: spectral_norm(m.head, "weight"),
         lambda m: torch.nn.utils.remove_spectral_norm(m.head, "weight"),
-        r"head\.weight is computed by SpectralNorm \(torch\.nn\.utils\.remove_spectral_norm\(",
+        r"unexpected head\.weight_orig, head\.weight_u",
     ),
 }
 
@@ -135,14 +135,14 @@ def replace_class(m):
 
 
 CHANGES = {
-    "a method": (set_own_forward, r"head\.forward, which the class defines, is replaced on the mo"),
+    "a method": (set_own_forward, r"head\.forward is a function, was missing"),
     "an attribute of the class": (
         lambda m: vars(m.rnn.cells[0]).update(uses_dt=False),
-        r"rnn\.cells\.0\.uses_dt, which the class defines, is False on the module",
+        r"rnn\.cells\.0\.uses_dt is False, was missing",
     ),
     "a class": (replace_class, r"head is a Other, was a Linear"),
-    "a part more": (lambda m: m.head.append(nn.Tanh()), r"head\.1 \(Tanh\) was added"),
-    "a part less": (lambda m: delattr(m, "extra"), r"extra is missing"),
+    "a part more": (lambda m: m.head.append(nn.Tanh()), r"head\.1 is a Tanh, was missing"),
+    "a part less": (lambda m: delattr(m, "extra"), r"extra is missing, was a Tanh"),
     "an attribute less": (lambda m: delattr(m, "head_init"), r"head_init is missing, was 'torch'"),
     "an attribute": (lambda m: setattr(m, "head_init", "keras"), r"head_init is 'keras', was"),
 }
@@ -248,10 +248,3 @@ def test_tensors_of_several_shapes_cannot_be_tied(tmp_path):
     (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), facts))
     with pytest.raises(ModelFileError, match="differ in shape"):
         tauflow.load(tmp_path / "m")
-
-
-def test_buffers_that_no_state_dict_holds_are_compared(tmp_path):
-    original = tauflow.ExpRNN(3, 4)
-    original.cell.places = original.cell.places.flip(-1)
-    with pytest.raises(ArgumentError, match=r"cells\.0\.places has other entries now"):
-        tauflow.save(original, tmp_path / "m")
