@@ -201,6 +201,9 @@ def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str
     base = runs_dir / to_file_name(get_table_name(table)) / row
     directory = choose_run_directory(base, resume=False)
     forecaster.save(directory / ESTIMATOR_FILE)
+    parts = {name: sum(each) / len(each) for name, each in forecaster.shares_.items()}
+    said = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share)
+    typer.echo(f"Answer: {said}", err=True)
     typer.echo(f"Run:    {directory}", err=True)
     typer.echo(f"Next:   tauflow predict {directory} --csv new.csv --at TIMES", err=True)
     return directory

@@ -311,6 +311,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         whole = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks
         self.result_ = learn(self, learned, held, whole, plan)
+        self._blend(learned, held, plan)
         self._calibrate(held)
 
     def _split_validation(

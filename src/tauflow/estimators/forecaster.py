@@ -58,10 +58,10 @@ class SequenceForecaster(AbstractQueryForecaster):
     sequences, see :class:`tauflow.models.ForecastModel`. It minimises absolute errors, over 600
     steps at a rate that rises and falls (``epochs``, ``lr`` and ``batch_size`` of ``"auto"``;
     without ``intervals`` on all data, as no score chooses an epoch), and mixes its answer with the
-    last value, the mean and values of a period ago. Periods are day, week and year of dates, in
-    UTC, which are inputs too, or those of a Lomb-Scargle periodogram. ``horizon=H`` above 1 is the
-    same with H median gaps as the longest lead time; where gaps differ, with the time in which H
-    samples come nine times out of ten, if that is longer.
+    last value, the mean and values of a period ago, by ``shares_`` of validation data too. Periods
+    are day, week and year of dates, in UTC, which are inputs, or those of a Lomb-Scargle
+    periodogram. ``horizon=H`` above 1 is the same with H median gaps as the longest lead time; of
+    irregular gaps, with the time in which H samples come nine times out of ten, if that is longer.
 
     With ``horizon=1``, and of models that are no cell, the network forecasts the next samples at
     every step of every sequence instead, by least squares, with one readout per sample; missing
@@ -274,7 +274,7 @@ class SequenceForecaster(AbstractQueryForecaster):
     def _make_pairs(self, rows: Sequences, horizon: int) -> tuple[Sequences, Floats]:
         """Return what the network reads, and what it is to forecast after each row, (R, H, O)."""
         if self._longest is not None:
-            return self._make_training_windows(rows, self._longest)
+            return self._make_training_windows(rows)
         after = take_future_samples(rows, horizon)[..., self.target_features_]
         return self._add_lead_times(rows, horizon), after
 

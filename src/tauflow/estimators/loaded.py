@@ -37,6 +37,9 @@ class LearnedAttributes:
     _one_step: bool
     _built: Mapping[str, Any]
 
+    def _blend(self, learned: Any, held: Any, plan: Any) -> None:
+        """Choose how the networks are joined with other answers, if that is to be chosen."""
+
 
 def make_example(schema: Schema) -> Sequences:
     """Return two samples, which hold the means of the features."""

@@ -19,6 +19,7 @@ from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.sequences import Sequences
 
 from .arrays import to_moments
+from .blending import BlendedForecasts, blend_forecasts
 from .forecast_queries import (
     Queries,
     check_any_query,
@@ -53,7 +54,7 @@ from .seasons import (
     find_cycles,
     find_periods,
 )
-from .training import LearningTask
+from .training import LearningTask, TrainingPlan
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -64,20 +65,8 @@ _MIN_CALIBRATION, _MAX_RANGES = 200, 5
 """Validation targets of a range of lead times at least, and how many ranges there are at most."""
 
 
-class _LearnedColumns:
-    """Types of what ``fit`` learns."""
-
-    known_features_: Indices
-    target_features_: Indices
-    max_lead_time_: float | None
-    window_: int
-    lead_time_edges_: Floats
-    cycles_: tuple[float, ...]
-    _typical: float | None = None
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _LearnedColumns):
+class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, BlendedForecasts):
     """Base of forecasters whose ``max_lead_time`` says that they answer at any time up to it."""
 
     @with_input_kwargs
@@ -290,7 +279,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             return super()._fit_conformal(held)
         batch = self._make_batch(held)
         found = collect_outputs(self.module_, batch, with_quantiles=True)
-        windows, _ = self._make_training_windows(held, self._longest)
+        windows, _ = self._make_training_windows(held)
         lead_time = compute_lead_time(windows)[windows.is_query]
         count = int(np.clip(len(lead_time) // _MIN_CALIBRATION, 1, _MAX_RANGES))
         self.lead_time_edges_ = np.quantile(lead_time, np.linspace(0, 1, count + 1)[1:-1])
@@ -325,10 +314,18 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         low, high = (one.reshape(len(outputs), count, -1)[place, own] for one in ends)
         return low, high
 
-    def _make_training_windows(self, rows: Sequences, longest: float) -> tuple[Sequences, Floats]:
+    def _blend(self, learned: Sequences, held: Sequences | None, plan: TrainingPlan) -> None:
+        if self._longest is not None and not plan.goes_on:
+            blend_forecasts(self, learned, held, plan)
+
+    def _make_training_windows(
+        self, rows: Sequences, queries: Queries | None = None
+    ) -> tuple[Sequences, Floats]:
         """Return windows with queries, and the targets of their rows, (R, 1, O), NaN if none."""
         rows = rows.with_times()
-        queries = self._plan_training(rows, longest)
+        if queries is None:
+            assert self._longest is not None
+            queries = self._plan_training(rows, self._longest)
         windows, places = self._make_windows(rows, queries)
         y = np.full((len(windows.values), 1, len(self.target_features_)), np.nan)
         y[places, 0] = rows.values[queries.row][:, self.target_features_]

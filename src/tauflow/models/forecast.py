@@ -1,8 +1,9 @@
 """Forecasts of any variable at any time, by one step of a cell from its last state."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,35 +17,12 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.sequence import SequenceModule
 from tauflow.training.elementwise import PredictionLoss
 
-from .forecast_head import ForecastHead
+from .forecast_head import AnsweredQueries, ForecastHead
 from .simple_forecasts import forecast_simply, measure_window
 from .spread import QUANTILE_LEVELS, build_spread_head
 
 _FARTHEST = 8.0
 """Values further from 0 look the same to the hidden layer, which never saw such in training."""
-
-
-class _AnsweredQueries(NamedTuple):
-    """The Q queries of a batch, each with what is known of its sequence.
-
-    Args:
-        sequence: which sequence each belongs to, (Q,).
-        step: which of its steps it is, (Q,).
-        features: what the readout reads, (Q, W).
-        prediction: (Q, O).
-        scale: unit of each target in its window, (Q, O).
-    """
-
-    sequence: Tensor
-    step: Tensor
-    features: Tensor
-    prediction: Tensor
-    scale: Tensor
-
-    def scatter(self, values: Tensor, size: torch.Size) -> Tensor:
-        """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
-        scattered = values.new_zeros(*size, *values.shape[1:])
-        return scattered.index_put((self.sequence, self.step), values)
 
 
 class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
@@ -64,6 +42,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
     head mixes several simple forecasts: the last value, the mean of the window, and for each period
     P the value P earlier (2 P, ... where that is later than the last sample) and the mean of all
     values at that phase, both interpolated between samples by a Gaussian of half a ``gap``.
+    ``shares`` average the mixture with simple forecasts once more, where data that were not trained
+    on say so: not in training mode.
 
     Args:
         rnn: with ``return_sequences=False``, unidirectional. One that takes ``observed`` has F
@@ -78,6 +58,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         gap: usual time between samples, in the unit of ``dt``; with ``periods``.
         phases: C, number of inputs behind the F features that are known at any time, such as sines
             and cosines of the time of day. A sequence is then (B, T, F + C + 1).
+        shares: of the K simple forecasts, in the order above, and of the mixture in the answer,
+            (O, K + 1); by default that is the mixture. :attr:`shares` may be set later.
 
     Raises:
         ArgumentError: the module returns sequences or is bidirectional, or there is no such target.
@@ -97,6 +79,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         periods: Sequence[float] | None = None,
         gap: float = 1.0,
         phases: int = 0,
+        shares: Sequence[Sequence[float]] | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule):
@@ -138,6 +121,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             simple=1 if self.periods is None else 2 + 2 * len(self.periods),
             extra=phases + (0 if self.periods is None else 2 * len(self.targets)),
         )
+        self._shares: tuple[tuple[float, ...], ...] | None = None
+        self.shares = shares
         self.spread = None
         if spread is not None:
             self.spread = build_spread_head(spread, width, len(self.targets))
@@ -150,6 +135,20 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
     def uses_observed(self) -> bool:
         """Whether the model takes a mask of measured features, (B, T, F + 1), which it does."""
         return True
+
+    @property
+    def shares(self) -> tuple[tuple[float, ...], ...] | None:
+        """What each simple forecast and the mixture count in the answer, (O, K + 1)."""
+        return self._shares
+
+    @shares.setter
+    def shares(self, shares: Sequence[Sequence[float]] | None) -> None:
+        size = (len(self.targets), self.head.simple + 1)
+        if shares is not None and np.shape(shares) != size:
+            raise ArgumentError(f"shares must have the shape {size}, got {np.shape(shares)}.")
+        self._shares = None if shares is None else tuple(tuple(map(float, one)) for one in shares)
+        if hasattr(self, "options"):  # what a file says
+            self.options["shares"] = self._shares
 
     @property
     def ignores_padding(self) -> bool:
@@ -258,6 +257,17 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         quantiles = self.spread.quantiles(found.features, found.prediction, found.scale)
         return found.scatter(quantiles, x.shape[:2])
 
+    def compute_candidates(self, x: Tensor, **times_and_masks: Any) -> Tensor:
+        """Return simple forecasts and the mixture, (B, T, O, K + 1); zero at samples.
+
+        Args:
+            x: as for :meth:`forward`.
+            **times_and_masks: likewise.
+        """
+        given = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
+        found, _ = self._answer(x, *given)
+        return found.scatter(found.candidates, x.shape[:2])
+
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
     ) -> Tensor:
@@ -279,7 +289,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
 
     def _answer(
         self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
-    ) -> tuple[_AnsweredQueries, Tensor]:
+    ) -> tuple[AnsweredQueries, Tensor]:
         """Return the queries with their answers, and the state after the last sample."""
         is_sample, is_query = self._find_queries(x, mask)
         valid = is_sample | is_query
@@ -335,11 +345,18 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             simple = forecast_simply(first, *samples, since, lead_time, **times)
             extra = torch.cat([own, F.softsign(level[b]), unit[b].log()], -1)
             last = last.clamp(-_FARTHEST, _FARTHEST)
-        features, prediction = self.head(
-            output, last, has_last | known, age, lead_time, simple, extra
-        )
-        found, to = (prediction * unit[b] + level[b]) * scale[chosen], unit[b] * scale[chosen]
-        return _AnsweredQueries(b, j, features, found, to), h
+        features, mixed = self.head(output, last, has_last | known, age, lead_time, simple, extra)
+        guesses = last[:, chosen].unsqueeze(-1) if simple is None else simple
+        candidates = torch.cat([guesses, mixed.unsqueeze(-1)], -1) * unit[b].unsqueeze(-1)
+        candidates = (candidates + level[b].unsqueeze(-1)) * scale[chosen].unsqueeze(-1)
+        found = self._average(candidates)
+        return AnsweredQueries(b, j, features, found, unit[b] * scale[chosen], candidates), h
+
+    def _average(self, candidates: Tensor) -> Tensor:
+        """Return the answers, (Q, O), of simple forecasts and the mixture."""
+        if self._shares is None or self.training:
+            return candidates[..., -1]
+        return (candidates * candidates.new_tensor(self._shares)).sum(-1)
 
     def _find_queries(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return which rows are samples and which are queries, (B, T) each."""

@@ -2,12 +2,38 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 _HARMONICS = 4
 """Sines and cosines of the lead time; the longest wave takes two horizons."""
+
+
+class AnsweredQueries(NamedTuple):
+    """The Q queries of a batch, each with what is known of its sequence.
+
+    Args:
+        sequence: which sequence each belongs to, (Q,).
+        step: which of its steps it is, (Q,).
+        features: what the readout reads, (Q, W).
+        prediction: (Q, O).
+        scale: unit of each target in its window, (Q, O).
+        candidates: simple forecasts and then the mixture, (Q, O, K + 1).
+    """
+
+    sequence: Tensor
+    step: Tensor
+    features: Tensor
+    prediction: Tensor
+    scale: Tensor
+    candidates: Tensor
+
+    def scatter(self, values: Tensor, size: torch.Size) -> Tensor:
+        """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
+        scattered = values.new_zeros(*size, *values.shape[1:])
+        return scattered.index_put((self.sequence, self.step), values)
 
 
 class ForecastHead(nn.Module):

@@ -84,7 +84,7 @@ def has_independent_sequences(source: object) -> bool:
     return table.id is not None and table.split_by == BY_ID and not dependent
 
 
-class _Deadline(Callback):
+class _EndInTime(Callback):
     """Ends a training before the epoch that would be over after a moment.
 
     Args:
@@ -126,7 +126,7 @@ class _Trainings:
     ) -> None:
         self.train, self.parts, self.directory, self.say = train, parts, directory, say
         self.began, self.time_limit = time.monotonic(), time_limit
-        self.deadlines: list[_Deadline] = []
+        self.deadlines: list[_EndInTime] = []
         self.left_out: dict[str, None] = {}
 
     def train_each(self, number: int, names: Sequence[str], later: int) -> None:
@@ -148,7 +148,7 @@ class _Trainings:
         if self.time_limit is None:
             return True
         left = self.began + self.time_limit - time.monotonic()
-        self.deadlines.append(_Deadline(time.monotonic() + left / count))
+        self.deadlines.append(_EndInTime(time.monotonic() + left / count))
         return left > 0
 
     def _train(self, number: int, name: str) -> None:
@@ -251,12 +251,9 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
     names = [n for n in (*networks, BOOSTING) if all(n in one.models for one in folds)]
     if not names:
         raise NonFiniteError("no model of the portfolio could be trained on all folds.")
-    held = collate([one.valid for one in folds]) if len(folds) > 1 else first.valid
     models = {name: [one.calibrate(one.models[name]) for one in folds] for name in names}
 
-    def score(prediction: Tensor) -> float:
-        return compute_score_interval(first.criterion, prediction, held, None)[0]
-
+    score = _make_score(folds)
     predictions = [
         torch.cat(
             [predict_split(m, one.valid)[0] for m, one in zip(models[name], folds, strict=True)]
@@ -309,6 +306,12 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
     )
     notes = _describe(trials, score(mean), folds, shown)
     return PortfolioFit(join(*shares), record, (*trials.values(), *others), notes)
+
+
+def _make_score(folds: Sequence[PortfolioFold]) -> Callable[[Tensor], float]:
+    """Return what scores predictions of the validation splits, one after the other."""
+    held = collate([one.valid for one in folds]) if len(folds) > 1 else folds[0].valid
+    return lambda prediction: compute_score_interval(folds[0].criterion, prediction, held, None)[0]
 
 
 def _describe(

@@ -20,7 +20,7 @@ from tauflow.runs.auto import run_auto
 from tauflow.runs.ensemble_training import CertaintyOptions
 from tauflow.runs.portfolio import choose_ensemble
 from tauflow.runs.portfolio_fold import adapt_inputs
-from tauflow.runs.portfolio_folds import _Deadline, has_independent_sequences, split_into_folds
+from tauflow.runs.portfolio_folds import _EndInTime, has_independent_sequences, split_into_folds
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.run import CsvFile, Run
 from tauflow.runs.run_data import load_run_data
@@ -91,7 +91,7 @@ def test_a_training_ends_before_the_epoch_that_would_be_late(monkeypatch):
     clock = [0.0]
     now = SimpleNamespace(monotonic=lambda: clock[0])
     monkeypatch.setattr(portfolio_folds, "time", now)
-    ended, deadline = [], _Deadline(10.0)
+    ended, deadline = [], _EndInTime(10.0)
     training = SimpleNamespace(stop=lambda: ended.append(clock[0]))
     deadline.on_start(training)
     for moment in (3.0, 6.0, 8.0):  # epochs of 3, 3 and 2: another would end at 9, then at 10
