@@ -43,7 +43,6 @@ def read_feature_table(
     from tauflow.tabular.grouping import group_into_sequences, make_row_notes
     from tauflow.tabular.options import TableOptions
     from tauflow.tabular.sequences import format_names
-    from tauflow.tabular.times import read_times
 
     said = TableOptions(**options)
     if said.id is None and needs_id:
@@ -64,8 +63,7 @@ def read_feature_table(
         raise ArgumentError(
             f"column {both!r} is a feature, and is named as id, time or static too. Name it once."
         )
-    times = None if said.time is None else read_times(sheet, said.time, None)
-    found = group_into_sequences(sheet, said.id, said.time, times, sort=said.sort)
+    found, _ = group_into_sequences(sheet, said.id, said.time, sort=said.sort)
     rest = [name for name in sheet.columns if name not in (*others, *named)]
     numbers = [
         name

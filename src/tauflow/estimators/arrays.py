@@ -15,7 +15,7 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, is_missing
+from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, find_missing
 from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import to_dates
 
@@ -38,14 +38,6 @@ def to_array(data: Any) -> NDArray[Any]:
     found = np.full(array.shape, np.nan if numbers else None)
     found[~missing] = array[~missing]
     return found
-
-
-def find_missing(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which entries are missing: NaN, NaT, ``None`` or ``pandas.NA``, and no text."""
-    if array.dtype.kind != "O":
-        return np.asarray(array != array)
-    cells = [not isinstance(cell, str) and is_missing(cell) for cell in array.ravel().tolist()]
-    return np.array(cells, np.bool_).reshape(array.shape)
 
 
 def _unmask(data: Any) -> Any:

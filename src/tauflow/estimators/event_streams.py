@@ -13,7 +13,6 @@ from tauflow.tabular.frame import Frame
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.grouping import get_ids, group_into_sequences
 from tauflow.tabular.sequences import Sequences
-from tauflow.tabular.times import read_times
 
 from .reading import is_table
 
@@ -55,8 +54,9 @@ def read_event_streams(
         table = _fill_empty_rows(table, columns, is_empty, more)
         is_empty = np.append(is_empty, np.ones(len(more), np.bool_))
     table.check_filled(kind, "a type", "Say what happened, or remove the row.", DataError)
-    times = read_times(table, time, "seconds", skip_date_check=is_new)
-    sequences = group_into_sequences(table, id, time, times, sort=False, allow_equal=True)
+    sequences, _ = group_into_sequences(
+        table, id, time, "seconds", sort=False, allow_equal=True, skip_date_check=is_new
+    )
     without = sequences.any(is_empty)
     if without.any() and (start is None or end is None):
         name = sequences.ids[int(np.argmax(without))]
@@ -65,7 +65,7 @@ def read_event_streams(
         )
     firsts, lasts = sequences.starts, sequences.last_rows
     first, last = sequences.times[firsts], sequences.times[lasts]
-    bound = _Bound(table, sequences, time, times.dated)
+    bound = _Bound(table, sequences, time)
     begin, until = bound.read("start", start, first), bound.read("end", end, last)
     first, last = np.where(without, begin, first), np.where(without, begin, last)
     for message, early, late in (
@@ -84,7 +84,7 @@ def read_event_streams(
         times=since[is_event],
         values=types[is_event],
         y=until - begin,
-        dated=times.dated,
+        dated=sequences.dated,
     )
 
 
@@ -126,7 +126,6 @@ class _Bound(NamedTuple):
     table: Frame
     sequences: Sequences
     time: str
-    dated: bool
 
     def read(self, name: str, given: Any, default: Floats) -> Floats:
         """Return a time for each stream, (N,): of a column, or one for all."""
@@ -139,7 +138,7 @@ class _Bound(NamedTuple):
             both = np.repeat(np.asarray(given), len(sequences.rows))
         own = table.get_original(self.time, np.arange(len(table)))
         try:
-            if self.dated:
+            if sequences.dated:
                 moments = require("pandas", extra="tables").to_datetime
                 apart = (moments(both) - moments(own)) / np.timedelta64(1, "s")
             else:

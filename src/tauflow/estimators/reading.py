@@ -19,7 +19,6 @@ from tauflow.tabular.options import DUPLICATES
 from tauflow.tabular.reshape import reshape
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import Sequences, SourceTable
-from tauflow.tabular.times import read_times
 
 from .arrays import LAYOUTS, add_times, check_no_lengths, check_not_empty, is_list, read_arrays
 from .input_kwargs import ARRAY_KWARGS, TABLE_KWARGS
@@ -247,10 +246,9 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Seque
         features = tuple(name for name in sheet.columns if name not in (id, time, *targets))
     if not features:
         raise DataError("the table has no features beside its ids, times and target.")
-    times = None
-    if time is not None:
-        times = read_times(sheet, time, "seconds", skip_date_check=schema.is_fitted)
-    found = group_into_sequences(sheet, id, time, times, sort=False)
+    found, _ = group_into_sequences(
+        sheet, id, time, "seconds", sort=False, skip_date_check=schema.is_fitted
+    )
     ids = None if id is None else np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
     of_rows = (np.asarray(sheet.columns[name])[found.rows] for name in targets)
     numbers = sheet.row_numbers[found.rows]
@@ -259,7 +257,7 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Seque
         values=values[found.rows],
         lengths=found.lengths,
         dt=None if time is None else found.compute_dt(),
-        dated=times is not None and times.dated,
+        dated=found.dated,
         ids=ids,
         source=SourceTable(id or SINGLE_SEQUENCE_ID, owners, getattr(X, "index", None)),
         targets=tuple(

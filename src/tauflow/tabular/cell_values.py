@@ -169,12 +169,3 @@ def parse_boolean(value: Any) -> float | None:
 def is_missing_text(text: str) -> bool:
     """Whether a cell of a file means that there is no value."""
     return text in MISSING_TEXTS or text.lower() in _NAN_WORDS
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a cell in memory holds no value; text is one."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    number = None if isinstance(value, str) else parse_number(value)
-    is_nat = isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
-    return is_nat or (number is not None and math.isnan(number))  # a Decimal may be NaN too

@@ -309,10 +309,8 @@ class _Describer:
             said["duplicates"] = way
             try:
                 frame = reshape(self.frame, TableOptions(**said))
-                times = read_times(frame, said["time"], None) if "time" in said else None
-                found = group_into_sequences(
-                    frame, said.get("id"), said.get("time"), times, sort=times is not None
-                )
+                id, time = said.get("id"), said.get("time")
+                found, times = group_into_sequences(frame, id, time, sort=time is not None)
             except TauflowError as caught:
                 error = error or caught
                 continue

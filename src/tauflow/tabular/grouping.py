@@ -14,7 +14,7 @@ from .cell_values import Indices
 from .frame import Frame
 from .options import TableOptions
 from .sequences import Sequences
-from .times import Times
+from .times import Times, read_times
 
 SINGLE_SEQUENCE_ID = "all rows"
 """The id of a table without ids."""
@@ -24,26 +24,34 @@ def group_into_sequences(
     table: Frame,
     id: str | None,
     time: str | None,
-    times: Times | None,
+    unit: str | None = None,
     *,
     sort: bool,
     allow_equal: bool = False,
-) -> Sequences:
+    skip_date_check: bool = False,
+) -> tuple[Sequences, Times | None]:
     """Put the rows of each id together; with times they may be scattered over the table.
 
     Args:
         table: the table.
         id: column of the ids; ``None`` if all rows are one sequence.
-        time: column of the times, for messages.
-        times: of the rows; by default they are one step apart.
+        time: column of the times; by default rows are one step apart.
+        unit: of the times, see :func:`tauflow.tabular.times.read_times`.
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
         allow_equal: whether rows of an id may have the same time, as events may.
+        skip_date_check: whether numbers are known to be no dates.
+
+    Returns:
+        The sequences, and the times of the rows of the table.
 
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
-        TimeError: times of an id run backwards, or two of its rows have the same time, or their
-            type is too coarse for the gaps between them.
+        TimeError: a row has no time; times of an id run backwards, or two of its rows have the same
+            time, or their type is too coarse for the gaps between them.
     """
+    times = None
+    if time is not None:
+        times = read_times(table, time, unit, skip_date_check=skip_date_check)
     names, codes = get_ids(table, id)
     order, in_order, unsorted = np.arange(len(codes)), True, 0
     if (np.diff(codes) < 0).any():
@@ -57,17 +65,22 @@ def group_into_sequences(
         _check_contiguous(table, id, names, codes)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         counted = (np.arange(len(order)) - starts).astype(np.float64)
-        return Sequences(ids=tuple(names), lengths=lengths, rows=order, times=counted)
+        return Sequences(ids=tuple(names), lengths=lengths, rows=order, times=counted), None
     assert time is not None
     ordered = times.values if in_order else times.values[order]
     found = Sequences(
-        ids=tuple(names), lengths=lengths, rows=order, times=ordered, unsorted=unsorted
+        ids=tuple(names),
+        lengths=lengths,
+        rows=order,
+        times=ordered,
+        unsorted=unsorted,
+        dated=times.dated,
     )
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
             _check_precision(table, id, time, found, times.dtype)
         _check_order(table, id, time, found, allow_equal)
-    return found
+    return found, times
 
 
 def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:

@@ -1,15 +1,20 @@
 """Features that predict the target by themselves, as what is known only afterwards does."""
 
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tauflow._internal.optional_deps import require
 
 from .cell_values import Bools, Floats
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
 from .target import Target
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 MIN_AUROC, MIN_R2 = 0.995, 0.999
 """From these scores on, a feature is said to predict the target by itself."""
@@ -41,26 +46,29 @@ def make_leak_notes(
     if target.is_next_step:
         return []
     is_class = target.is_class or bool(target.labels)
-    compute = compute_auroc if is_class else compute_r2
+    compute, metric, least = (
+        (compute_auroc, "AUROC", MIN_AUROC) if is_class else (compute_r2, "R2", MIN_R2)
+    )
     rows = train.rows if target.per_step else target.first_rows(train)
     places = np.flatnonzero(target.has_target[rows])
     places = places[np.linspace(0, len(places) - 1, min(len(places), _MAX_ROWS)).astype(int)]
+    pandas = require("pandas", extra="tables")
     y, known = (one[rows[places]].reshape(len(places), -1) for one in (target.y, target.known))
+    targets = pandas.DataFrame(np.where(known, y, np.nan), columns=list(schema.targets))
     scores: dict[str, list[Floats]] = {name: [] for name in schema.targets}
     used = len(places) if target.per_step else len(train.rows)
     width = max(1, _MAX_ELEMENTS // max(1, used))
-    for first in range(0, x.shape[1], width):
-        part = slice(first, first + width)
-        values = np.where(observed[:, part], x[:, part], np.nan)
-        if target.per_step:
-            values = values[rows[places]].astype(np.float64)
-        else:
-            values = _take_last(values[train.rows], train)[places].astype(np.float64)
-        for place, found in enumerate(scores.values()):
-            there = known[:, place]
-            found.append(compute(values[there], y[there, place].astype(np.float64)))
+    for first in range(0, x.shape[1], width):  # a few at a time, as tables may be large
+        part, these = slice(first, first + width), rows[places] if target.per_step else train.rows
+        values = np.where(observed[these, part], x[these, part], np.nan).astype(np.float64)
+        frame = pandas.DataFrame(values)
+        if not target.per_step:
+            frame = frame.groupby(train.sequence_index).last().iloc[places]
+        frame = frame.reset_index(drop=True)
+        for name, found in scores.items():
+            column = targets[name].dropna()
+            found.append(compute(frame.loc[column.index], column).to_numpy())
     notes = []
-    metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
     for name, found in scores.items():
         score = np.concatenate(found)
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
@@ -73,15 +81,7 @@ def make_leak_notes(
     return notes
 
 
-def _take_last(values: NDArray[Any], sequences: Sequences) -> NDArray[Any]:
-    """Return the last value of each column in each sequence, (N, K), of rows, (R, K), or NaN."""
-    number = np.arange(len(values))[:, None]
-    last = np.maximum.reduceat(np.where(np.isnan(values), -1, number), sequences.starts)
-    found = np.take_along_axis(values, np.maximum(last, 0), axis=0)
-    return np.where(last >= sequences.starts[:, None], found, np.nan)
-
-
-def compute_auroc(x: Floats, y: Floats) -> Floats:
+def compute_auroc(x: "DataFrame", y: "Series[Any]") -> "Series[Any]":
     """Return how well each column tells classes apart: 1 if always, 0.5 if not at all.
 
     Args:
@@ -93,30 +93,20 @@ def compute_auroc(x: Floats, y: Floats) -> Floats:
         mean over pairs. Classes with fewer than ten rows do not count; 0 if fewer than two are
         left.
     """
-    x = np.where(np.isnan(x), -np.inf, x)
-    classes, counts = np.unique(y, return_counts=True)
-    classes = classes[counts >= _MIN_COUNT]
+    counts = y.value_counts().sort_index()
+    classes = counts[counts >= _MIN_COUNT]
     if not 2 <= len(classes) <= _MAX_CLASSES:
-        return np.zeros(x.shape[1])
+        return x.sum() * 0.0
     areas = []
-    for low, high in combinations(classes, 2):
-        rows = (y == low) | (y == high)
-        ranks, positive = np.apply_along_axis(_compute_ranks, 0, x[rows]), y[rows] == high
-        ones, zeros = int(positive.sum()), int((~positive).sum())
-        area = (ranks[positive].sum(0) - ones * (ones + 1) / 2) / (ones * zeros)
-        areas.append(np.maximum(area, 1 - area))
-    found: Floats = np.mean(areas, axis=0)
-    return found
+    for low, high in combinations(classes.index, 2):
+        ranks = x[y.isin((low, high))].rank(na_option="top")
+        ones = classes[high]
+        area = (ranks.loc[y.index[y == high]].sum() - ones * (ones + 1) / 2) / (ones * classes[low])
+        areas.append(area.where(area > 0.5, 1 - area))
+    return sum(areas[1:], areas[0]) / len(areas)
 
 
-def _compute_ranks(x: Floats) -> Floats:
-    """Return the rank of each value, (N,), from 1 on; equal values share their mean."""
-    _, codes, counts = np.unique(x, return_inverse=True, return_counts=True)
-    ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[codes]
-
-
-def compute_r2(x: Floats, y: Floats) -> Floats:
+def compute_r2(x: "DataFrame", y: "Series[Any]") -> "Series[Any]":
     """Return the coefficient of determination of a line through each column and the target.
 
     Args:
@@ -126,12 +116,6 @@ def compute_r2(x: Floats, y: Floats) -> Floats:
     Returns:
         (K,): 0 of columns that are constant, or have fewer than 20 values.
     """
-    there = ~np.isnan(x)
-    count = np.maximum(there.sum(0), 1)
-    x, target = np.where(there, x, 0.0), np.where(there, y[:, None], 0.0)
-    x = np.where(there, x - x.sum(0) / count, 0.0)
-    target = np.where(there, target - target.sum(0) / count, 0.0)
-    spread = (x**2).sum(0) * (target**2).sum(0)
-    enough = (there.sum(0) >= 2 * _MIN_COUNT) & (spread > 0)
-    found: Floats = np.where(enough, (x * target).sum(0) ** 2 / np.where(enough, spread, 1.0), 0.0)
-    return found
+    with np.errstate(divide="ignore", invalid="ignore"):  # of columns that are constant
+        found = x.corrwith(y) ** 2
+    return found.where(x.count() >= 2 * _MIN_COUNT).fillna(0.0)

@@ -35,7 +35,7 @@ from .sequences import Sequences, format_names
 from .shift import summarise, summarise_gaps
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .target import Target, build_target
-from .times import UNITS, Times, read_times, resolve_unit
+from .times import UNITS, Times, resolve_unit
 from .windows import window_splits
 
 
@@ -141,11 +141,10 @@ def _prepare_splits(
     categories.
     """
     features = select_feature_columns(table, options)
-    times = None
-    if options.time is not None:
-        times = read_times(table, options.time, options.requested_unit)
+    sequences, times = group_into_sequences(
+        table, options.id, options.time, options.requested_unit, sort=options.sort
+    )
     inputs = build_inputs(table, features)
-    sequences = group_into_sequences(table, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else get_groups(table, options.group, sequences)
     if options.has_explicit_split:
         groups = get_explicit_splits(table, options, sequences)

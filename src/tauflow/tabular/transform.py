@@ -28,7 +28,6 @@ from .shift import warn_shift
 from .split import TableSplits
 from .target import Target, build_target
 from .task import append_input
-from .times import Times, read_times
 from .windows import window_splits
 
 BATCH_SIZE = 512
@@ -221,9 +220,8 @@ def read_new_table(
     )
     if schema.id is not None:
         sheet.check_name(schema.id, "id")
-    times = None if schema.time is None else _read_times(sheet, schema.time, schema)
+    whole = _group_rows(sheet, schema)
     inputs = build_inputs(sheet, tuple(schema.features or ()), schema.categories, schema.unseen)
-    whole = group_into_sequences(sheet, schema.id, schema.time, times, sort=schema.sort)
     target = _read_target(sheet, schema, inputs, whole) if targets else None
     if lead_time is not None and (schema.known or targets):
         raise ArgumentError("lead_time: the rows to predict say when they are. Leave it out.")
@@ -261,12 +259,32 @@ def read_new_table(
         columns=inputs.columns,
         x=x,
         observed=there,
-        gap=None if times is None else schema.gap,
+        gap=None if schema.time is None else schema.gap,
         lead_times=following,
         flagged=flagged,
         fill=schema.fill,
         target=target,
     )
+
+
+def _group_rows(table: Frame, schema: SchemaFields) -> Sequences:
+    if schema.time is not None:
+        table.check_name(schema.time, "time")
+    found, _ = group_into_sequences(
+        table,
+        schema.id,
+        schema.time,
+        schema.unit,
+        sort=schema.sort,
+        skip_date_check=not schema.dated,
+    )
+    if found.dated != schema.dated:
+        kinds = ("dates", "numbers") if found.dated else ("numbers", "dates")
+        raise TimeError(
+            f"{table.where}: times of column {schema.time!r} are {kinds[0]}, but {kinds[1]} in the "
+            "other table. Write them alike."
+        )
+    return found
 
 
 def _select_rows_to_predict_from(table: Frame, schema: SchemaFields, whole: Sequences) -> Sequences:
@@ -329,18 +347,6 @@ def _drop_rows_to_predict(
                 f"are those to predict, with {', '.join(schema.known or ())} alone. Add such rows."
             )
     return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
-
-
-def _read_times(table: Frame, column: str, schema: SchemaFields) -> Times:
-    table.check_name(column, "time")
-    times = read_times(table, column, schema.unit, skip_date_check=not schema.dated)
-    if times.dated != schema.dated:
-        kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
-        raise TimeError(
-            f"{table.where}: times of column {column!r} are {kinds[0]}, but {kinds[1]} in the "
-            "other table. Write them alike."
-        )
-    return times
 
 
 def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Floats:

@@ -97,19 +97,23 @@ def test_ordinary_tables_have_no_such_note():
     assert not any("alone predicts" in note for note in data.card.notes)
 
 
+def auroc(x, y):
+    return compute_auroc(pandas.DataFrame(x), pandas.Series(y)).to_numpy()
+
+
 def test_the_area_is_that_of_scikit_learn():
     x = RNG.normal(size=(300, 4)).round(1)
     x[:, 3] = 5.0
     y = (x[:, 0] + RNG.normal(size=300) > 1).astype(float)
-    for column, area in zip(x.T, compute_auroc(x, y), strict=True):
+    for column, area in zip(x.T, auroc(x, y), strict=True):
         right = roc_auc_score(y, column)
         assert area == pytest.approx(max(right, 1 - right), abs=1e-12)
     x[::3, 1] = np.nan
     right = roc_auc_score(y, np.nan_to_num(x[:, 1], nan=-99.0))
-    assert compute_auroc(x[:, 1:2], y) == pytest.approx(max(right, 1 - right), abs=1e-12)
+    assert auroc(x[:, 1:2], y) == pytest.approx(max(right, 1 - right), abs=1e-12)
     three = np.digitize(x[:, 0] + RNG.normal(size=300), [-0.5, 0.5]).astype(float)
     pairs = [roc_auc_score(three[k] == b, x[k, 0]) for k, b in _pairs(three)]
-    assert compute_auroc(x[:, :1], three) == pytest.approx(
+    assert auroc(x[:, :1], three) == pytest.approx(
         np.mean([max(one, 1 - one) for one in pairs]), abs=1e-12
     )
 
@@ -123,9 +127,10 @@ def test_the_share_of_variance_is_that_of_scikit_learn():
     y = x[:, 0] + RNG.normal(0, 0.1, 200)
     x[::4, 1] = np.nan
     x[:, 2] = 3.0
-    for column, found in zip(x.T[:2], compute_r2(x, y), strict=False):
+    found = compute_r2(pandas.DataFrame(x), pandas.Series(y)).to_numpy()
+    for column, share in zip(x.T[:2], found, strict=False):
         there = ~np.isnan(column)
         line = column[there, None]
         right = LinearRegression().fit(line, y[there]).score(line, y[there])
-        assert found == pytest.approx(right, abs=1e-9)
-    assert compute_r2(x, y)[2] == 0
+        assert share == pytest.approx(right, abs=1e-9)
+    assert found[2] == 0
