@@ -124,13 +124,21 @@ def _to_column(name: str, values: Any) -> _Column:
     return cells, *found[1:]
 
 
+def read_category_order(values: Any) -> tuple[str, ...]:
+    """Return the categories of a column whose dtype orders them, else ``()``."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "ordered", False):
+        return tuple(map(str, dtype.categories))
+    is_enum = type(dtype).__name__ == "Enum"  # of Polars and narwhals
+    return tuple(dtype.categories) if is_enum else ()
+
+
 def _from_pandas(values: Any) -> _Column:
     dtype = values.dtype
     if isinstance(dtype, np.dtype):
         return values.to_numpy(), None, None
     if str(dtype) == "category":
-        order = tuple(map(str, dtype.categories)) if dtype.ordered else ()
-        return np.asarray(values.astype(object)), order, None
+        return np.asarray(values.astype(object)), read_category_order(values), None
     zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
     if zone is not None:
         return values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(), None, str(zone)
@@ -142,8 +150,7 @@ def _from_pandas(values: Any) -> _Column:
 def _from_narwhals(values: Any) -> _Column:
     kind = str(values.dtype).partition("(")[0]
     if kind in ("Categorical", "Enum"):
-        order = tuple(values.dtype.categories) if kind == "Enum" else ()
-        return to_object_array(values.to_list()), order, None
+        return to_object_array(values.to_list()), read_category_order(values), None
     if values.dtype.is_integer() and values.null_count():  # which keep all their digits
         return to_object_array(values.to_list()), None, None
     zone = getattr(values.dtype, "time_zone", None)  # of which the array, in UTC, says nothing

@@ -295,3 +295,26 @@ def test_large_targets_keep_their_digits():
     near = SequenceRegressor(**{**SMALL, "epochs": 30}).fit(X, y - 1e8)
     far = SequenceRegressor(**{**SMALL, "epochs": 30}).fit(X, y)
     np.testing.assert_allclose(far.predict(X) - 1e8, near.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_classes_of_an_ordered_dtype_keep_their_order(library, tmp_path):
+    estimator, (X, t, _, _) = both("gru", class_weight="balanced")
+    order, plain = ["mid", "high", "low"], np.array(["low", "mid", "high"])[np.arange(len(X)) % 3]
+    y = pd.Series(pd.Categorical(plain, order, ordered=True))
+    if library == "polars":
+        y = polars.Series(plain.tolist(), dtype=polars.Enum(order))
+    expected = estimator.fit(X, plain, t=t).predict_proba(X, t=t)
+    assert estimator.classes_.tolist() == sorted(order)
+    found = estimator.fit(X, y, t=t)
+    assert found.classes_.tolist() == order
+    assert found.predict_proba(X, t=t).shape == expected.shape
+    assert found.score(X, y, t=t) == np.mean(found.predict(X, t=t) == plain)
+    found.save(tmp_path / "e.safetensors")
+    again = SequenceClassifier.load(tmp_path / "e.safetensors")
+    assert (again.predict(X, t=t) == found.predict(X, t=t)).all()
+    table = pd.DataFrame(np.concatenate(X)).rename(columns=str)
+    table["id"] = np.repeat(np.arange(len(X)), [len(x) for x in X])
+    table["grade"] = y.to_numpy()[table["id"]]
+    table["grade"] = pd.Categorical(table["grade"], order, ordered=True)
+    assert estimator.fit(table, "grade", id="id").classes_.tolist() == order
