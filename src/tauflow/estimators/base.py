@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from tauflow.training.evaluation_loop import predict
 
 from .automatic import fit_automatic
 from .collection import SequenceCollection, read_collection
-from .files import read_estimator, upgrade_state, write_estimator
+from .files import SavableEstimator, upgrade_state
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import LearnedAttributes, check_example, make_example
 from .parameters import EstimatorParameters
@@ -53,13 +52,13 @@ from .training import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
 _PREDICT_BATCH_SIZE = 512  # sequences of a forward pass that predicts
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
+class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAttributes):
     """Base of the estimators: reading data, training and running the network."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -74,9 +73,6 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         tags.input_tags.allow_nan = True
         tags.input_tags.three_d_array = True
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "module_")
 
     @with_input_kwargs
     def fit(
@@ -143,32 +139,6 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         rows = self._read_data(X, y, kwargs, reset=False)
         weight = self._check_weight(sample_weight, rows)
         return self._compute_score(rows.y, self._decode_outputs(self._run_network(rows)), weight)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
-
-        It holds no row of the data. Callbacks, a ``RandomState`` and ``result_`` are left out.
-
-        Args:
-            path: by convention ending in ``.safetensors``.
-
-        Raises:
-            ArgumentError: a parameter is no plain value.
-        """
-        check_is_fitted(self)
-        write_estimator(self, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Self":
-        """Read an estimator of this class that :meth:`save` wrote; its network is on the CPU.
-
-        The path may also be the folder of a run that left one, as ``tauflow forecast`` does.
-
-        Raises:
-            DataNotFoundError: there is no such file.
-            ModelFileError: it is none of this class, is damaged, or from a newer version.
-        """
-        return read_estimator(cls, path)
 
     # What a subclass says.
 

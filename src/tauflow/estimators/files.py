@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.allocation_limit import limit_allocations
 from tauflow._internal.checks import describe_mismatch, find_type_mismatch, matches_annotation
@@ -34,6 +35,9 @@ from tauflow.tabular.schema import Schema
 from tauflow.training import Recipe
 
 from .preparation import Preparation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 KIND = "estimator"
 VERSION = 1
@@ -57,6 +61,39 @@ _ENTRIES: dict[str, set[type]] = {"O": {str, bool, int, float, type(None)}, "U":
 """Types of the entries of arrays, by the kind of their dtype; those of others are numbers."""
 _MAX_PADDING = 4  # how many characters of an array of texts may be for each that is one of a text
 K = TypeVar("K")
+
+
+class SavableEstimator:
+    """An estimator that is fitted once it has a network, and is kept in a file then."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
+
+        It holds no row of the data. Callbacks, a ``RandomState`` and ``result_`` are left out.
+
+        Args:
+            path: by convention ending in ``.safetensors``.
+
+        Raises:
+            ArgumentError: a parameter is no plain value.
+        """
+        check_is_fitted(self)
+        write_estimator(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Self":
+        """Read an estimator of this class that :meth:`save` wrote; its network is on the CPU.
+
+        The path may also be the folder of a run that left one, as ``tauflow forecast`` does.
+
+        Raises:
+            DataNotFoundError: there is no such file.
+            ModelFileError: it is none of this class, is damaged, or from a newer version.
+        """
+        return read_estimator(cls, path)
 
 
 def write_estimator(estimator: Any, path: Path) -> None:

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 
 from .event_streams import read_event_streams
-from .files import read_estimator, write_estimator
+from .files import SavableEstimator
 from .reading import is_table
 from .state import restore_on_failure
 from .targets import split_validation
@@ -81,7 +80,7 @@ class _LearnedProcess:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
+class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type: ignore[misc]
     """Predict the next event of a stream of events of several types: its type and its time.
 
     The model is a :class:`tauflow.models.NeuralHawkes` or a :class:`tauflow.zoo.S2P2`, fitted by
@@ -140,9 +139,6 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         tags.input_tags.two_d_array = False  # X is a table of events
         tags.input_tags.string = True
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "module_")
 
     def fit(
         self,
@@ -273,21 +269,6 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
                 found = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
             total += float(found.double().sum())
         return total / len(streams.values) - float(np.log(self.time_unit_))
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to a file that :meth:`load` reads, without pickle."""
-        check_is_fitted(self)
-        write_estimator(self, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Self":
-        """Read an estimator that :meth:`save` wrote; its network is on the CPU.
-
-        Raises:
-            DataNotFoundError: there is no such file.
-            ModelFileError: it is none of this class, is damaged, or from a newer version.
-        """
-        return read_estimator(cls, path)
 
     def _check_learned(self) -> None:
         """Raise an error unless what a file holds agrees, and the process answers."""
