@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from tauflow.errors import TimeError
 from tauflow.pretraining.weights import load_weights
 
 from .pretrained import limit_members, measure, run_method
@@ -48,7 +49,11 @@ def run(arguments: argparse.Namespace) -> None:
             part = limit_members(task, ids)
             for method in arguments.methods:
                 start = time.process_time()
-                found = run_method(method, network, part)
+                try:
+                    found = run_method(method, network, part)
+                except TimeError as error:  # so few ids may be shorter than what is asked for
+                    print(f"{method} cannot forecast {family} from {ids} ids: {error}", flush=True)
+                    continue
                 label = {"table": family, "variable": task.name, "ids": ids, "method": method}
                 spent = {"seconds": round(time.process_time() - start, 2)}
                 rows.append(label | measure(task, found) | spent)
@@ -56,7 +61,8 @@ def run(arguments: argparse.Namespace) -> None:
     wide = pd.DataFrame(rows).pivot(index=["ids", "table"], columns="method", values="mae")
     print(wide.to_string(float_format="{:.3f}".format))
     if {"fine-tuned", "from scratch"} <= set(wide):
-        is_won = wide["fine-tuned"] < wide["from scratch"]
+        both = wide.dropna()
+        is_won = both["fine-tuned"] < both["from scratch"]
         for ids, won in is_won.groupby(level="ids"):
             print(f"{ids} ids: fine-tuning wins {won.sum()} of {len(won)} tables")
     if arguments.out is not None:

@@ -18,7 +18,7 @@ import torch
 
 from tauflow.pretraining.blend import MIDDLE, fit_blend, fit_widths
 from tauflow.pretraining.finetune import fine_tune
-from tauflow.pretraining.inference import are_whole, forecast_quantiles, gather_members, round_whole
+from tauflow.pretraining.inference import Answer, are_whole, forecast, gather_members, round_whole
 from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
 from tauflow.pretraining.weights import WEIGHTS, load_weights
 
@@ -40,7 +40,7 @@ It returns ``None`` of a series it cannot read; tasks with such a series are lef
 
 def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     """Return quantiles of each origin; members of a table are compared with the known ones."""
-    return _round_whole(task, _read(network, task))
+    return _round_whole(task, [one.quantiles for one in _read(network, task)])
 
 
 def _round_whole(task: Task, found: list[Quantiles]) -> list[Quantiles]:
@@ -49,12 +49,12 @@ def _round_whole(task: Task, found: list[Quantiles]) -> list[Quantiles]:
     return [round_whole(one) for one in found] if are_whole(known) else found
 
 
-def _read(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
+def _read(network: ZeroShotNetwork, task: Task) -> list[Answer]:
     contexts = [(one.t, one.y) for one in task.origins]
     others = None
     if task.is_table:
         others = gather_members(task.known, [-1] * len(contexts))
-    return forecast_quantiles(network, contexts, [one.q for one in task.origins], others)
+    return forecast(network, contexts, [one.q for one in task.origins], others)
 
 
 def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
@@ -62,12 +62,12 @@ def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
 
     Of one series, the own past says how wide intervals have to be.
     """
-    found = _read(network, task)
+    answers, found = _read(network, task), []
     shared = fit_blend(network, task.known) if task.is_table else None
-    for place, one in enumerate(task.origins):
-        blend = shared if task.is_table else fit_widths(network, (one.t, one.y))
-        if blend is not None:
-            found[place] = blend.apply(one.y, found[place])
+    for one, answer in zip(task.origins, answers, strict=True):
+        past = one.t, one.y
+        blend = shared if task.is_table else fit_widths(network, past)
+        found.append(answer.quantiles if blend is None else blend.apply(past, one.q, answer))
     return _round_whole(task, found)
 
 

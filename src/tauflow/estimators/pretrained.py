@@ -18,7 +18,7 @@ from tauflow.pretraining.fitted import FittedTable, read_fitted, write_fitted
 from tauflow.pretraining.inference import (
     Series,
     are_whole,
-    forecast_quantiles,
+    forecast,
     gather_members,
     round_whole,
 )
@@ -43,11 +43,11 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
 
     Each target is a series of its own: other features are not read. Where the table has other ids,
     these are compared with, and from 20 ids on a blend of the forecast with the last value, the
-    middle of the table and the mean of the past is fitted to their past in about a second; it is
-    never worse than the last value on ids that were left out of the fit. Of fewer ids, each with
-    120 values or more has its intervals widened by what they held of its past. The last 1024 values
-    of a target are read. Where all its values are whole numbers, its quantiles are, too.
-    ``methods_`` says after each forecast what was used.
+    middle of the table, the mean of the past and a regression on other ids is fitted to their past
+    in about a second; it is never worse than the last value on ids that were left out of the fit.
+    Of fewer ids, each with 120 values or more has its intervals widened by what they held of its
+    past. The last 1024 values of a target are read. Where all its values are whole numbers, its
+    quantiles are, too. ``methods_`` says after each forecast what was used.
 
     Args:
         blend: whether to fit a blend where there are enough ids.
@@ -195,10 +195,11 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             table = self._get_table(name)
             others = self._compare_with(name, members, [one.member for one in origins])
             network = self._base if table is None else table.network or self._base
-            quantiles = forecast_quantiles(network, contexts, [one.q for one in origins], others)
+            answers = forecast(network, contexts, [one.q for one in origins], others)
+            quantiles = [one.quantiles for one in answers]
             if table is not None and table.blend is not None:
-                pairs = zip(contexts, quantiles, strict=True)
-                quantiles = [table.blend.apply(y, q) for (_, y), q in pairs]
+                triples = zip(contexts, origins, answers, strict=True)
+                quantiles = [table.blend.apply(past, one.q, a) for past, one, a in triples]
             both, true = np.concatenate(quantiles), np.concatenate([one.target for one in origins])
             both = round_whole(both) if self._is_whole(name, members) else both
             last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in origins])
@@ -280,14 +281,16 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             network = self._base if table is None else table.network or self._base
             others = self._compare_with(name, members, [int(own[n]) for n in used])
             contexts = [series[n] for n in used]
-            quantiles = forecast_quantiles(network, contexts, [time[w] for w in where], others)
+            answers = forecast(network, contexts, [time[w] for w in where], others)
             blend = table.blend if table is not None else None
             if table is None and self.blend:
                 blend = fit_blend(network, members)
             alone = self.blend and table is None and blend is None
-            for rows, context, one in zip(where, contexts, quantiles, strict=True):
-                own_blend = fit_widths(network, context) if alone else blend
-                found[rows, place] = one if own_blend is None else own_blend.apply(context[1], one)
+            for rows, past, one in zip(where, contexts, answers, strict=True):
+                own_blend = fit_widths(network, past) if alone else blend
+                found[rows, place] = (
+                    one.quantiles if own_blend is None else own_blend.apply(past, time[rows], one)
+                )
             if self._is_whole(name, members):
                 found[:, place] = round_whole(found[:, place])
             self.methods_[name] = _describe(table, blend)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .inference import Series, are_whole, forecast_quantiles, gather_members
+from .inference import Answer, Series, are_whole, forecast, gather_members
 from .network import QUANTILE_LEVELS, ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -19,7 +19,7 @@ _FEWEST_BEFORE, _TARGETS, _STEPS = 3, 8, 40
 _MOST_ORIGINS = 4  # of a member
 _FEWEST_FOR_WIDTHS, _ORIGINS, _AHEAD = 120, 16, 24
 _SHARE, _WIDENING = 0.8, (0.3, 5.0)
-_RIDGE = 0.1
+_RIDGE, _FOLDS = 0.3, 5
 
 
 class Origin(NamedTuple):
@@ -37,11 +37,11 @@ class Blend:
     """Weights of forecasts, and how wide their intervals have to be, from other members.
 
     Args:
-        weights: of how far the zero-shot median, the middle of the table and the mean of the past
-            are from the last value, (3,).
+        weights: of how far other forecasts are from the last value, of :func:`_list_pulls`.
         widening: factor of the distances between quantiles, with which 80 % intervals hold that
             share of the values.
         middle: median of all values of the table.
+        gap: median time between values of its members.
         errors: mean absolute errors on members that were left out of the fit, by method; the
             smallest one chose the weights.
     """
@@ -49,23 +49,42 @@ class Blend:
     weights: Floats
     widening: float
     middle: float
+    gap: float
     errors: dict[str, float]
 
-    def apply(self, y: Floats, quantiles: Floats) -> Floats:
-        """Return blended quantiles, (Q, 9), for zero-shot ones of a series with past values y."""
-        pulls = _list_pulls(y, quantiles, self.middle)
+    def apply(self, series: Series, q: Floats, answer: Answer) -> Floats:
+        """Return blended quantiles, (Q, 9), for the zero-shot answer to a series at times q."""
+        (_, y), quantiles = series, answer.quantiles
+        pulls = _list_pulls(series, q, answer, self.middle, self.gap)
         around = self.widening * (quantiles - quantiles[:, MIDDLE, None])
         found: Floats = (y[-1] + pulls @ self.weights)[:, None] + around
         return np.maximum(found, 0.0) if y.min() >= 0 else found
 
 
-def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
-    """Return differences of three forecasts from the last value, (Q, 3)."""
-    ones = np.ones(len(quantiles))
-    last = y[-1]
-    return np.stack(
-        [quantiles[:, MIDDLE] - last, (middle - last) * ones, (y.mean() - last) * ones], 1
-    )
+ZERO_SHOT = np.eye(1, 12)[0]
+"""Weights of the zero-shot median alone."""
+
+
+def _list_pulls(series: Series, q: Floats, answer: Answer, middle: float, gap: float) -> Floats:
+    """Return what may move a forecast from the last value, (Q, 12).
+
+    They are the zero-shot median, the middle of the table, the mean of the past, the regression on
+    other members, and distances from the median to the quantiles 0.7 and 0.3; and these again by
+    how far ahead they are asked for.
+    """
+    (t, y), ones = series, np.ones(len(q))
+    zero_shot, last = answer.quantiles[:, MIDDLE], y[-1]
+    columns = [
+        zero_shot - last,
+        (middle - last) * ones,
+        (y.mean() - last) * ones,
+        answer.regression - last,
+        answer.quantiles[:, MIDDLE + 2] - zero_shot,
+        zero_shot - answer.quantiles[:, MIDDLE - 2],
+    ]
+    ahead = q - t[-1]
+    pulls = np.stack(columns, 1)
+    return np.concatenate([pulls, pulls * (ahead / (ahead + 2 * gap) - 0.5)[:, None]], 1)
 
 
 def _find_widening(quantiles: Floats, residual: Floats) -> float:
@@ -88,12 +107,12 @@ def fit_widths(network: ZeroShotNetwork, series: Series) -> Blend | None:
         return None
     ends = np.linspace(len(t) // 2, len(t) - _AHEAD, _ORIGINS).astype(int).tolist()
     contexts = [(t[n - len(t) // 2 : n], y[n - len(t) // 2 : n]) for n in ends]
-    found = forecast_quantiles(network, contexts, [t[n : n + _AHEAD] for n in ends])
-    quantiles = np.concatenate(found)
+    found = forecast(network, contexts, [t[n : n + _AHEAD] for n in ends])
+    quantiles = np.concatenate([one.quantiles for one in found])
     residual = np.concatenate([y[n : n + _AHEAD] for n in ends]) - quantiles[:, MIDDLE]
     errors = {"zero-shot": float(np.abs(residual).mean())}
     widening = max(_find_widening(quantiles, residual), 1.0)
-    return Blend(np.array([1.0, 0.0, 0.0]), widening, float(np.median(y)), errors)
+    return Blend(ZERO_SHOT, widening, float(np.median(y)), float(np.median(np.diff(t))), errors)
 
 
 def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
@@ -113,8 +132,8 @@ def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
     return list(found.values())
 
 
-def fit_least_deviations(x: Floats, y: Floats, start: Floats) -> Floats:
-    """Return weights (K,) of least absolute deviations, pulled a little to ``start``.
+def fit_least_deviations(x: Floats, y: Floats, start: Floats, *, ridge: float = _RIDGE) -> Floats:
+    """Return weights (K,) of least absolute deviations, pulled to ``start``.
 
     By iteratively reweighted least squares.
     """
@@ -122,7 +141,7 @@ def fit_least_deviations(x: Floats, y: Floats, start: Floats) -> Floats:
     for _ in range(_STEPS):
         importance = 1 / np.maximum(np.abs(y - x @ weights), 0.01 * scale)
         gram = x.T @ (x * importance[:, None])
-        pull = _RIDGE * np.diag(np.diag(gram)) + 1e-9 * np.trace(gram) * np.eye(len(start))
+        pull = ridge * np.diag(np.diag(gram)) + 1e-9 * np.trace(gram) * np.eye(len(start))
         pull += 1e-12 * np.eye(len(start))
         weights = np.linalg.solve(gram + pull, x.T @ (importance * y) + pull @ start)
     return weights
@@ -133,8 +152,9 @@ def fit_blend(
 ) -> Blend | None:
     """Return a blend fitted on members of a table; ``None`` of too few.
 
-    Half of the members choose between the last value, the zero-shot median and a fit to the other
-    half, and the reverse, so that none of these is worse than the last value there.
+    Each fifth of the members is forecast by the last value, the zero-shot median and a fit to the
+    other fifths; what does best over all of them is chosen, which is never worse than the last
+    value there.
 
     Args:
         network: the network.
@@ -148,17 +168,21 @@ def fit_blend(
     if population is None:
         population = gather_members(members, [one.member for one in origins])
     contexts = [(one.t, one.y) for one in origins]
-    found = forecast_quantiles(network, contexts, [one.q for one in origins], population)
+    found = forecast(network, contexts, [one.q for one in origins], population)
     middle = float(np.median(np.concatenate([y for _, y in members])))
-    pulls = [_list_pulls(one.y, q, middle) for one, q in zip(origins, found, strict=True)]
-    fold = np.repeat([one.member % 2 for one in origins], [len(one.q) for one in origins])
-    x, quantiles = np.concatenate(pulls), np.concatenate(found)
+    gaps = np.concatenate([np.diff(t) for t, _ in members])
+    gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
+    pulls = [
+        _list_pulls((one.t, one.y), one.q, answer, middle, gap)
+        for one, answer in zip(origins, found, strict=True)
+    ]
+    fold = np.repeat([one.member % _FOLDS for one in origins], [len(one.q) for one in origins])
+    x, quantiles = np.concatenate(pulls), np.concatenate([one.quantiles for one in found])
     moved = np.concatenate([one.target - one.y[-1] for one in origins])
-    zero_shot = np.array([1.0, 0.0, 0.0])
     left_out = np.empty(len(moved))
-    for half in (0, 1):
-        weights = fit_least_deviations(x[fold != half], moved[fold != half], zero_shot)
-        left_out[fold == half] = x[fold == half] @ weights
+    for part in range(_FOLDS):
+        weights = fit_least_deviations(x[fold != part], moved[fold != part], ZERO_SHOT)
+        left_out[fold == part] = x[fold == part] @ weights
     guesses = {"last value": np.zeros(len(moved)), "zero-shot": x[:, 0], "blended": left_out}
     if are_whole(members):
         start = np.repeat([one.y[-1] for one in origins], [len(one.q) for one in origins])
@@ -166,10 +190,10 @@ def fit_blend(
     errors = {name: float(np.abs(moved - one).mean()) for name, one in guesses.items()}
     best = min(errors, key=lambda name: errors[name])
     chosen = {
-        "last value": np.zeros(3),
-        "zero-shot": zero_shot,
-        "blended": fit_least_deviations(x, moved, zero_shot),
+        "last value": np.zeros(len(ZERO_SHOT)),
+        "zero-shot": ZERO_SHOT,
+        "blended": fit_least_deviations(x, moved, ZERO_SHOT),
     }[best]
     residual = moved - (left_out if best == "blended" else x @ chosen)
     widening = _find_widening(quantiles, residual)
-    return Blend(chosen, widening, middle, errors)
+    return Blend(chosen, widening, middle, gap, errors)

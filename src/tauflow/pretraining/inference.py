@@ -1,6 +1,7 @@
 """Quantiles of ragged series by a trained network."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,18 @@ _MAX_SERIES, _MAX_QUERIES = 256, 8192  # of a call of the network
 
 Series = tuple[Floats, Floats]
 """Times that increase, and values, float64 without NaN."""
+
+
+class Answer(NamedTuple):
+    """What is forecast of one series at Q times.
+
+    Args:
+        quantiles: 0.1 to 0.9, (Q, 9), float64.
+        regression: by the changes of other members, (Q,); the last value if there are none.
+    """
+
+    quantiles: Floats
+    regression: Floats
 
 
 def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) -> Population:
@@ -52,14 +65,24 @@ def round_whole(quantiles: Floats) -> Floats:
     return found
 
 
-@torch.no_grad()
 def forecast_quantiles(
     network: ZeroShotNetwork,
     contexts: Sequence[Series],
     queries: Sequence[Floats],
     population: Population | None = None,
 ) -> list[Floats]:
-    """Return quantiles 0.1 to 0.9 of each series at times, (Q, 9) each, float64.
+    """Return the quantiles of :func:`forecast`."""
+    return [one.quantiles for one in forecast(network, contexts, queries, population)]
+
+
+@torch.no_grad()
+def forecast(
+    network: ZeroShotNetwork,
+    contexts: Sequence[Series],
+    queries: Sequence[Floats],
+    population: Population | None = None,
+) -> list[Answer]:
+    """Return what is forecast of each series at times.
 
     Where no value so far was below zero, no quantile is.
 
@@ -70,7 +93,9 @@ def forecast_quantiles(
         population: the table, see :func:`gather_members`; its ``table`` and ``member`` are of the
             series.
     """
-    found: list[Floats] = [np.empty((len(q), len(QUANTILE_LEVELS))) for q in queries]
+    found: list[Answer] = [
+        Answer(np.empty((len(q), len(QUANTILE_LEVELS))), np.empty(len(q))) for q in queries
+    ]
     lengths = np.array([min(len(t), MAX_CONTEXT) for t, _ in contexts])
     asked = np.array([len(q) for q in queries])
     for points in np.unique(lengths):
@@ -85,11 +110,13 @@ def forecast_quantiles(
                 own = (population.table[part], population.member[part])
                 others = Population(population.t, population.y, *own)
             features = compute_features(t, y, q, others)
-            quantiles = network(features).double().numpy() * features.scale[:, None, None]
-            quantiles += features.center[:, None, None]
+            center, scale = features.center[:, None], features.scale[:, None]
+            quantiles = network(features).double().numpy() * scale[..., None] + center[..., None]
+            regression = features.forecasts[:, :, -1].double().numpy() * scale + center
             lowest = np.where(y.min(1) >= 0, 0.0, -np.inf)[:, None, None]
-            for i, one in zip(part, np.maximum(quantiles, lowest), strict=True):
-                found[i][:] = one[: asked[i]]
+            quantiles = np.maximum(quantiles, lowest)
+            for i, one, moved in zip(part, quantiles, regression, strict=True):
+                found[i].quantiles[:], found[i].regression[:] = one[: asked[i]], moved[: asked[i]]
     return found
 
 

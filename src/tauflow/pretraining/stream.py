@@ -8,7 +8,7 @@ import numpy as np
 from tauflow.errors import DataError, TimeError
 
 from .fitted import FittedTable
-from .inference import MAX_CONTEXT, are_whole, forecast_quantiles, round_whole
+from .inference import MAX_CONTEXT, are_whole, forecast, round_whole
 from .network import ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -57,7 +57,7 @@ class ForecastStream:
             kept = self._table.population
             is_whole = is_whole and self._table.is_whole
             others = Population(kept.t, kept.y, np.zeros(1, np.intp), np.full(1, -1))
-        (found,) = forecast_quantiles(self._network, [(t, y)], [q], others)
+        (answer,) = forecast(self._network, [(t, y)], [q], others)
         blend = None if self._table is None else self._table.blend
-        found = found if blend is None else blend.apply(y, found)
+        found = answer.quantiles if blend is None else blend.apply((t, y), q, answer)
         return round_whole(found) if is_whole else found

@@ -9,7 +9,7 @@ import torch
 from tauflow.pretraining.blend import fit_blend, fit_least_deviations, fit_widths
 from tauflow.pretraining.features import FORECASTS, compute_features
 from tauflow.pretraining.finetune import fine_tune
-from tauflow.pretraining.inference import forecast_quantiles, gather_members
+from tauflow.pretraining.inference import Answer, forecast_quantiles, gather_members
 from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork, pinball_loss
 from tauflow.pretraining.periods import find_period
 from tauflow.pretraining.population import ask_population
@@ -137,7 +137,7 @@ def test_least_deviations_find_weights_despite_outliers():
     x = rng.normal(size=(200, 3))
     y = x @ [0.2, 0.5, -1.0]
     y[:20] += 100
-    found = fit_least_deviations(x, y, np.array([1.0, 0, 0]))
+    found = fit_least_deviations(x, y, np.array([1.0, 0, 0]), ridge=0.1)
     # Pulled to where it starts by a tenth; least squares are off by several.
     np.testing.assert_allclose(found, [0.2, 0.5, -1.0], atol=0.15)
 
@@ -181,7 +181,8 @@ def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
     blend = fit_widths(network, (t, rng.normal(size=130)))
     assert blend.widening >= 1
     quantiles = np.sort(rng.normal(size=(2, 9)), axis=1) - 5
-    found = blend.apply(np.array([-1.0, 2.0]), quantiles)
+    past, q = (np.array([0.0, 1.0]), np.array([-1.0, 2.0])), np.array([2.0, 5.0])
+    found = blend.apply(past, q, Answer(quantiles, np.zeros(2)))
     np.testing.assert_allclose(found[:, 4], quantiles[:, 4])
     np.testing.assert_allclose(np.ptp(found, axis=1), blend.widening * np.ptp(quantiles, axis=1))
 
