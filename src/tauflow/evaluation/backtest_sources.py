@@ -153,7 +153,7 @@ class PredictorSource(BacktestSource):
         if schema is None or not card.horizon:
             raise ArgumentError(
                 "backtest takes a predictor of a table that forecasts a horizon. Train one with "
-                "task='next-step', window= and horizon= (--horizon)."
+                "task='next-step', window= and horizon=, or a SequenceForecaster."
             )
         targets = tuple(
             name.removesuffix(" +1") for name in schema.outputs[: card.target_size // card.horizon]

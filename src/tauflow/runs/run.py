@@ -68,7 +68,7 @@ class Run:
         say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
-        ArgumentError: a time limit is given to a single model.
+        ArgumentError: a time limit is given to a single model, or a table has a horizon.
     """
 
     source: str | Path | CsvFile
@@ -92,11 +92,17 @@ class Run:
     say: Say = say_nothing
 
     def __post_init__(self) -> None:
-        """Refuse a time limit of a single model."""
+        """Refuse a time limit of a single model, and forecasts over a horizon."""
         if self.time_limit is not None and self.model != AUTO:
             raise ArgumentError(
                 f"a time limit goes with model {AUTO!r}, which fits what it tries into a time. "
                 f"Give model {self.model!r} a number of epochs."
+            )
+        if isinstance(self.source, CsvFile) and self.source.table.horizon:
+            raise ArgumentError(
+                "a run predicts the row after each row, and horizon (--horizon) asks for several "
+                "ahead. Train a forecaster for any time instead: 'tauflow forecast TABLE --time "
+                "TIME --max-lead-time 24h', or SequenceForecaster in Python."
             )
 
     @property

@@ -7,6 +7,8 @@ import re
 import pandas
 import pytest
 
+from tauflow import GRU, Predictor, SequenceModel
+from tauflow.data import from_table
 from tauflow.errors import ArgumentError, TimeError
 from tauflow.predict.prediction_files import write_predictions
 
@@ -123,15 +125,16 @@ def test_intervals_spreads_and_tidy_rows(call, tmp_path):
     assert "tauflow" not in call("show", run).output.splitlines()[0]
 
 
-def test_forecasts_of_a_run_are_tried_on_the_past(call, tmp_path):
+def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path):
     rows = [("hour", "load")] + [(h, round(10 + (h % 6) + 0.01 * h, 2)) for h in range(120)]
     for name, part in (("train.csv", rows[:90]), ("all.csv", rows)):
         with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(part)
-    words = ["--csv", "train.csv", "--time", "hour", "--task", "next-step", "--id", "none"]
-    words += ["--window", 6, "--horizon", 2, "--split-by", "time", "--model", "gru"]
-    printed = call("run", *words, "--hidden-size", 2, "--epochs", 1).output
-    run = re.search(r"^Run: +(.*)$", printed, re.MULTILINE)[1]
+    data = from_table(tmp_path / "train.csv", time="hour", task="next-step", window=6, horizon=2)
+    network = GRU(data.card.input_size, 2, return_sequences=False)
+    Predictor.from_data(SequenceModel(network, data.card.target_size), data).save(
+        run := tmp_path / "predictor.safetensors"
+    )
     words = ["backtest", run, "--csv", "all.csv", "--origins", 5]
     out = ["--season", 6, "--out", "found.csv", "--plot", "found.png"]
     shown = call(*words, *out).output
