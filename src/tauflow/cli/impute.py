@@ -7,6 +7,7 @@ import typer
 
 from .feature_table import add_feature_table_options
 from .new_rows import OutOption, check_output_file, write_answers
+from .shared_options import ModelOption, SeedOption
 
 
 @add_feature_table_options
@@ -19,10 +20,10 @@ def impute(
         str,
         typer.Option(help="What to learn from and to score by: single values, or whole rows."),
     ] = "values",
-    model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    model: ModelOption = "cfc",
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons in each direction.")] = 32,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
+    seed: SeedOption = 0,
     *,
     table_options: dict[str, Any],
 ) -> None:

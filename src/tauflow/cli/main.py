@@ -32,13 +32,16 @@ from .predict import predict
 from .score import score
 from .shared_options import (
     ConfigOption,
+    CsvOption,
     DeviceOption,
     EpochsOption,
     LogOption,
     MetricOption,
+    OptionOption,
     RecipeSetOption,
     RunsOption,
-    expand_home,
+    SeedOption,
+    TaskArgument,
     parse_recipe_options,
     read_config_table,
 )
@@ -70,11 +73,6 @@ app.command()(forecast)
 app.command()(impute)
 
 
-CsvOption = Annotated[
-    Path | None, typer.Option(callback=expand_home, help="Your own table, in place of a data set.")
-]
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         from tauflow import __version__
@@ -100,13 +98,7 @@ def common(
 @app.command()
 @add_table_options
 def run(
-    task: Annotated[
-        str | None,
-        typer.Argument(
-            help="A data set (see 'tauflow data list'); your own table, .csv, .csv.gz or .parquet, "
-            "with one row per sample; or a folder that tauflow.data.write_task wrote."
-        ),
-    ] = None,
+    task: TaskArgument = None,
     model: Annotated[
         str,
         typer.Option(
@@ -124,12 +116,8 @@ def run(
     epochs: EpochsOption = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed for weights, shuffling and dropout.")
-    ] = 0,
-    option: Annotated[
-        list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
-    ] = None,
+    seed: SeedOption = 0,
+    option: OptionOption = None,
     resume: Annotated[
         bool,
         typer.Option(

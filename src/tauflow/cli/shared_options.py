@@ -76,6 +76,23 @@ def expand_home(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expanduser(path))
 
 
+TaskArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="A data set (see 'tauflow data list'); your own table, .csv, .csv.gz or .parquet, "
+        "with one row per sample; or a folder that tauflow.data.write_task wrote."
+    ),
+]
+CsvOption = Annotated[
+    Path | None, typer.Option(callback=expand_home, help="Your own table, in place of a data set.")
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="Random seed of weights and of whatever is drawn.")
+]
+ModelOption = Annotated[str, typer.Option(help="A model; see 'tauflow models'.")]
+OptionOption = Annotated[
+    list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option(

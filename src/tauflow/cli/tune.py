@@ -1,6 +1,5 @@
 """``tauflow tune``: good settings of a model for a task, found by trying."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,16 @@ from tauflow._internal.sanitize import format_count
 from .shared_options import (
     ClusterOption,
     ConfigOption,
+    CsvOption,
     DeviceOption,
+    EpochsOption,
     MetricOption,
+    ModelOption,
+    OptionOption,
+    RecipeSetOption,
+    RunsOption,
+    SeedOption,
+    TaskArgument,
     is_from_config,
     parse_recipe_options,
     read_config_table,
@@ -23,10 +30,8 @@ from .table_options import add_table_options
 @add_table_options
 def tune(
     ctx: typer.Context,
-    task: Annotated[
-        str | None, typer.Argument(help="A data set, your own table, or a stored folder.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    task: TaskArgument = None,
+    model: ModelOption = "cfc",
     hidden_size: Annotated[
         int | None,
         typer.Option(
@@ -36,43 +41,32 @@ def tune(
     trials: Annotated[
         int, typer.Option(min=1, help="Number of trials in all, including those of earlier calls.")
     ] = 20,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of each trial.")] = None,
+    epochs: EpochsOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
     cluster: ClusterOption = None,
     storage: Annotated[
         str | None,
         typer.Option(help="Address of a database for the study; by default a file in --runs."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed for settings, weights and shuffling.")
-    ] = 0,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="key=value for the model: a fixed setting that is not searched; may be repeated."
-        ),
-    ] = None,
+    seed: SeedOption = 0,
+    option: OptionOption = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of studies and runs.")] = Path("runs"),
+    runs: RunsOption = Path("runs"),
     device: DeviceOption = None,
     metric: MetricOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="recipe.lr=0.01, or any field of the recipe: a fixed setting that is not "
-            "searched; may be repeated.",
-        ),
-    ] = None,
+    settings: RecipeSetOption = None,
     config: ConfigOption = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Your own table.")] = None,
+    csv: CsvOption = None,
     *,
     table_options: dict[str, Any],
 ) -> None:
-    """Search the settings of a model for the best validation score; repeat it to continue."""
+    """Search the settings of a model for the best validation score; repeat it to continue.
+
+    What --option, --set, --hidden-size and --epochs give is not searched.
+    """
     from tauflow.errors import ArgumentError
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.run import Run
@@ -109,7 +103,7 @@ def tune(
         seed=seed,
         device=device,
         metrics=split_all_names(metric),
-        runs_dir=Path(os.path.expanduser(runs)),
+        runs_dir=runs,
         say=print_wrapped,
     )
     where: dict[str, Any] = {"jobs": jobs, "cluster": cluster, "storage": storage}
