@@ -172,9 +172,9 @@ def _resolve_initial_state(
     rnn: SequenceModule, hx: State | None, inputs: SequenceInputs, module_inputs: _ModuleInputs
 ) -> Tensor:
     """Return the state that a call starts from, (B, S): the one given, or each layer's own."""
-    starts = resolve_initial_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
-    known = [start for start in starts if start is not None]
-    if not known:  # a layer's own may depend on the first sample that it reads
+    if hx is not None:
+        known = resolve_initial_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
+    else:  # a layer's own may depend on the first sample that it reads
         x, parts = module_inputs.slice_steps(0, 1)
         observed = parts["observed"][:, 0] if "observed" in parts else None
         steps = iter_layer_steps(rnn, x[:, 0], None, parts["dt"], observed)

@@ -16,6 +16,7 @@ from tauflow.sequence.legacy_parametrizations import (
     recompute_parameters,
     remove_legacy_parametrizations,
 )
+from tauflow.sequence.run_call import get_last_outputs
 from tauflow.sequence.time_steps import reverse_dt
 
 from .export_checks import Model, check_exportable, check_exported_state
@@ -235,7 +236,7 @@ class ExportedSequence(ExportableModel):
                 last.append(h)
             y = torch.cat(outputs, dim=-1) if body.bidirectional else outputs[0]
         if not body.return_sequences:
-            y = body._last_outputs(y)
+            y = get_last_outputs(body, y)
         return self.apply_head(y), torch.cat(last, dim=-1)
 
     def _scan(

@@ -1,14 +1,13 @@
-"""What a call of a sequence module does, worked out once for all calls alike.
+"""What a module decided for calls of one signature, kept with it.
 
-Most of what stands between a call and its kernels follows from metadata: which cells there are and
-what they consist of, shapes, dtypes, devices, what wants gradients. A plan keeps the answers for
-the calls of one signature; what is left for every call is to see that the signature is the same,
-and to look at the values that are checked: times, states, missing features. Parameters are read in
-every call.
+Nearly all that is decided between a call and its kernels follows from metadata: which cells there
+are and what they consist of, shapes, modes, what wants gradients. A plan keeps the answers for the
+calls of one signature; what is left for every call is to see that the signature is the same, and to
+look at the values that are checked: times, states, missing features. Parameters are read in every
+call.
 
 A plan serves catalogued cells in float32 on the CPU, on tensors of torch's own, with nothing around
-the call that follows what runs. All else, and every call that looks as if it were in error, is left
-to ``SequenceModule.forward``.
+the call that follows what runs. All other calls choose their kernels each time.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
-from tauflow.errors import BackendError, TauflowError
+from tauflow.errors import TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
 from tauflow.kernels.engine.autograd import run_keeping, run_without_gradients
 from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
@@ -27,28 +26,21 @@ from tauflow.kernels.engine.torch_state import is_followed
 from .cell_record import CellRecord, find_places, record_cells
 from .finite_checks import check_finite_states
 from .inputs import SequenceInputs, first_sample
-from .planned_inputs import (
-    UNREADABLE,
-    PlannedInputs,
-    add_batch_axis,
-    find_bad_values,
-    is_plain,
-    may_have_nan,
-    needs_grad,
-    read_inputs,
-)
+from .plain_tensors import find_bad_values, is_plain
 from .ragged import run_segments, split_by_length
-from .states import split_per_cell
+from .read_call import check_times
 from .unroll import run_builtin_steps
 
 if TYPE_CHECKING:
     from .sequence_module import SequenceModule
 
+_UNREADABLE = "x and parameters have to be float32, on the CPU, and of no class of their own"
+_FOLLOWED = "a compiler, transform, trace, mode, autocast or global hook follows what runs"
 _MAX_PLANS = 64
 """Signatures that a module keeps plans for; sequences of many lengths have one each."""
 
 
-class _CellPlan(NamedTuple):
+class CellPlan(NamedTuple):
     """What serves one cell in the calls of a signature.
 
     Args:
@@ -76,23 +68,19 @@ class _CellPlan(NamedTuple):
     places: tuple[tuple[Any, str], ...]
 
 
-class _Plan(NamedTuple):
+class CallPlan(NamedTuple):
     """What serves the calls of a signature.
 
     Args:
         cells: what serves each cell.
         is_single: whether there is one layer in one direction, without a projection.
         infers_observed: whether NaN in x stands for missing features.
-        gaps_shape: (B, T, 1).
-        state_shape: (B, S), of all cells.
         is_compiled: whether compiled loops serve all cells.
     """
 
-    cells: tuple[_CellPlan, ...]
+    cells: tuple[CellPlan, ...]
     is_single: bool
     infers_observed: bool
-    gaps_shape: tuple[int, int, int]
-    state_shape: tuple[int, int]
     is_compiled: bool
 
 
@@ -101,101 +89,54 @@ class CallPlans:
 
     def __init__(self) -> None:
         self._records: tuple[CellRecord, ...] = ()
-        self._plans: dict[tuple[Any, ...], _Plan | str] = {}
+        self._plans: dict[tuple[Any, ...], CallPlan | str] = {}
 
     def __reduce__(self) -> tuple[type["CallPlans"], tuple[()]]:
         """Copy and pickle as one without plans."""
         return CallPlans, ()
 
-    def run(
-        self,
-        rnn: "SequenceModule",
-        x: Any,
-        hx: Any,
-        dt: Any,
-        t: Any = None,
-        mask: Any = None,
-        lengths: Any = None,
-        observed: Any = None,
-    ) -> tuple[Tensor, Tensor] | None:
-        """Return the outputs and the last state, or ``None`` where no plan serves.
+    def find(
+        self, rnn: "SequenceModule", inputs: SequenceInputs, starts: Sequence[Tensor] | None
+    ) -> CallPlan | str:
+        """Return the plan of a call, or why there is none.
 
         Args:
             rnn: the module.
-            x: as it was given, and so all others.
-            hx: state.
-            dt: gaps.
-            t: times.
-            mask: valid steps.
-            lengths: valid lengths.
-            observed: measured features.
+            inputs: the call.
+            starts: the state that each cell starts from, or ``None`` for its own.
         """
-        found = self.find(rnn, x, hx, dt, t, mask, lengths, observed)
-        if isinstance(found, str):
-            return None
-        plan, given = found
-        if plan.infers_observed and may_have_nan(given.x):
-            x, hx, dt, mask, _, batched = given
-            nan = x.isnan()
-            found = self.find(rnn, x, hx, dt, None, mask, None, ~nan) if bool(nan.any()) else found
-            if isinstance(found, str):
-                return None
-            plan, given = found[0], found[1]._replace(batched=batched)
-        return _run_plan(rnn, plan, given)
-
-    def find(
-        self,
-        rnn: "SequenceModule",
-        x: Any,
-        hx: Any,
-        dt: Any,
-        t: Any = None,
-        mask: Any = None,
-        lengths: Any = None,
-        observed: Any = None,
-    ) -> tuple[_Plan, PlannedInputs] | str:
-        """Return a plan and the inputs of a call, or why there is no plan; see :meth:`run`."""
-        if is_followed():
-            return "a compiler, transform, trace, mode, autocast or global hook follows what runs"
-        if not is_plain(x, torch.float32):
-            return UNREADABLE
-        batched = x.ndim != 2
-        if not batched:
-            x, hx, dt, t, mask, observed = map(add_batch_axis, (x, hx, dt, t, mask, observed))
-        plan = self._find_plan(rnn, x, hx, dt, mask is lengths is None, observed is None)
-        if isinstance(plan, str):
-            return plan
-        given = PlannedInputs(x, hx, dt, mask, observed, batched)
-        inputs = read_inputs(type(rnn).__name__, given, t, lengths, *plan[3:])
-        return inputs if isinstance(inputs, str) else (plan, inputs)
-
-    def _find_plan(
-        self, rnn: "SequenceModule", x: Tensor, hx: Any, dt: Any, is_whole: bool, is_measured: bool
-    ) -> _Plan | str:
+        if not inputs.is_plain:
+            return _FOLLOWED if is_followed() else _UNREADABLE
+        if inputs.episodes is not None:
+            return "episodes start within the sequences"
         own = rnn.__dict__
         modes, learns = self._look_at_cells(rnn, own["_modules"]["cells"]._modules)
         if modes is None:
             return "a cell is custom, or was modified after construction"
         if None in learns:
-            return UNREADABLE
-        projected = own["proj_size"]
+            return _UNREADABLE
+        x, projected, state_learns = inputs.x, own["proj_size"], inputs.dt.requires_grad
+        if starts is not None:
+            if not all(is_plain(start, torch.float32) for start in starts):
+                return "hx has to be a float32 state, (B, S)"
+            state_learns = state_learns or any(start.requires_grad for start in starts)
+        masked, observed = inputs.mask is not None, inputs.observed is not None
         key: tuple[Any, ...] = (
-            *(is_whole, is_measured, x.shape, modes, own["num_layers"], own["bidirectional"]),
+            *(masked, observed, x.shape, modes, own["num_layers"], own["bidirectional"]),
             *(projected, own["backend"], own["checkpoint_every"]),
             *(torch.is_inference_mode_enabled(), torch.get_default_dtype()),
         )
         grads: tuple[Any, ...] = ()
         if torch.is_grad_enabled():
-            outer = any(map(needs_grad, rnn.projections.parameters())) if projected else False
-            grads = learns, needs_grad(x), needs_grad(dt) or needs_grad(hx), outer
-        try:
-            return self._plans[key, grads]
-        except KeyError:
+            outer = projected and any(one.requires_grad for one in rnn.projections.parameters())
+            grads = learns, x.requires_grad, state_learns, outer
+        plan = self._plans.get((key, grads))
+        if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = _make_plan(rnn, self._records, x, not is_whole, not is_measured, *grads)
+            plan = _make_plan(rnn, self._records, x, masked, observed, *grads)
             self._plans[key, grads] = plan
-            return plan
+        return plan
 
     def _look_at_cells(
         self, rnn: "SequenceModule", cells: dict[str, nn.Module]
@@ -228,7 +169,7 @@ def _make_plan(
     x_learns: bool = False,
     state_learns: bool = False,
     output_learns: bool = False,
-) -> _Plan | str:
+) -> CallPlan | str:
     """Return the plan for calls like one, or why there is none.
 
     Args:
@@ -242,14 +183,14 @@ def _make_plan(
         state_learns: whether gaps or states do.
         output_learns: whether a projection does.
     """
-    if x.ndim != 3 or x.shape[2] != rnn.input_size or x.numel() == 0:
-        return f"x has to be (B, T, {rnn.input_size})"
+    if x.numel() == 0:
+        return "x is empty"
+    if observed and not rnn.uses_observed:
+        return "the cell does not model missing features"
     B, T, _ = x.shape
     every = rnn.checkpoint_every
     if any((*map(any, learns), x_learns, state_learns)) and every is not None and every < T:
         return "checkpoint_every cuts the sequences"
-    if observed and not rnn.uses_observed:
-        return "observed is given to a cell that does not model missing features"
     mask = torch.ones(B, T, dtype=torch.bool) if masked else None
     below, cells, directions, y = x_learns, [], rnn.num_directions, x
     for first in range(0, len(records), directions):
@@ -270,17 +211,15 @@ def _make_plan(
             cells.append(_plan_cell(row, records[index], keeps=keeps))
         width = directions * (rnn.proj_size or cell.output_size)
         below, y = above, x.new_zeros(B, T, width)
-    return _Plan(
+    return CallPlan(
         tuple(cells),
         len(cells) == 1 and not rnn.proj_size,
         rnn.uses_observed and not observed,
-        (B, T, 1),
-        (B, rnn.state_size),
         all(cell.is_compiled for cell in cells),
     )
 
 
-def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> _CellPlan:
+def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> CellPlan:
     """Return what a row comes to for a cell."""
     cell: Any = record.cell
     # without the checks that a plan has made
@@ -289,80 +228,57 @@ def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> _C
     is_compiled = row is not None and row.backend == "numba"
     zeros = cell.state_size if type(cell).initial_state is AbstractCell.initial_state else 0
     places = None if row is None or row.kernel is None else find_places(record)
-    plan = _CellPlan(cell, run, keeps, row is not None, is_compiled, zeros, None, None, ())
+    plan = CellPlan(cell, run, keeps, row is not None, is_compiled, zeros, None, None, ())
     if row is None or places is None:
         return plan
     return plan._replace(kernel=row.kernel, config=cell.static_config(), places=places)
 
 
-class _BadTimesError(Exception):
-    """Gaps are negative or not finite, which is seen when a compiled loop has run."""
-
-
-def _run_plan(
-    rnn: "SequenceModule", plan: _Plan, planned: PlannedInputs
-) -> tuple[Tensor, Tensor] | None:
-    """Return what the module returns, or ``None`` if times are bad."""
-    x, hx, dt, mask, observed, batched = planned
-    try:
-        if plan.is_single:
-            y, last = _run_cell(rnn, plan.cells[0], planned, x, hx, dt, mask, observed)
-        else:
-            cells = rnn.each_cell
-            starts = [None] * len(cells) if hx is None else split_per_cell(cells, hx)
-            inputs = SequenceInputs(x, dt, mask, observed, batched=True, packed=None)
-
-            def run(index: int, inputs: SequenceInputs, h: Tensor | None) -> tuple[Tensor, Tensor]:
-                own = inputs.x, h, inputs.dt, inputs.mask, inputs.observed
-                return _run_cell(rnn, plan.cells[index], planned, *own)
-
-            y, states = rnn._run_layers(run, inputs, starts)
-            last = torch.cat(states, dim=-1)
-    except (BackendError, _BadTimesError):
-        return None
-    if not rnn.return_sequences:
-        y = rnn._last_outputs(y)
-    return (y, last) if batched else (y[0], last[0])
-
-
-def _run_cell(
-    rnn: "SequenceModule",
-    plan: _CellPlan,
-    planned: PlannedInputs,
-    x: Tensor,
+def run_planned(
+    where: str,
+    plan: CallPlan,
+    given: SequenceInputs,
+    index: int,
+    inputs: SequenceInputs,
     h: Tensor | None,
-    dt: Tensor,
-    mask: Tensor | None,
-    observed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Run one cell over a layer's input, and look at gaps and last states.
 
+    Args:
+        where: name of the module, for messages.
+        plan: of the call.
+        given: the call.
+        index: of the cell.
+        inputs: of the layer.
+        h: the state to start from, or ``None`` for the cell's own.
+
     Raises:
+        TimeError: gaps are negative or not finite, which is seen when a compiled loop has run.
+        NonFiniteError: see :func:`.finite_checks.check_finite_states`.
         BackendError: the cell's step can no longer be traced; another kernel may serve.
     """
+    own, x, dt, mask = plan.cells[index], inputs.x, inputs.dt, inputs.mask
     if h is not None:
         start = h
-    elif plan.zeros:
-        start = x.new_zeros((x.shape[0], plan.zeros))
+    elif own.zeros:
+        start = x.new_zeros((x.shape[0], own.zeros))
     else:
-        start = plan.cell.initial_state(first_sample(x, mask))
+        start = own.cell.initial_state(first_sample(x, mask))
     # steps after the ends of sequences are left out where it pays
-    pieces = None if mask is None or not plan.is_fused else split_by_length(mask)
-    if plan.kernel is not None and pieces is None:
-        parameters = [holder[name] if name else holder for holder, name in plan.places]
-        run = run_keeping if plan.keeps else run_without_gradients
-        y, last = run(plan.kernel, plan.config, mask, x, start, dt, *parameters)
+    pieces = None if mask is None or not own.is_fused else split_by_length(mask)
+    if own.kernel is not None and pieces is None:
+        parameters = [holder[name] if name else holder for holder, name in own.places]
+        run = run_keeping if own.keeps else run_without_gradients
+        y, last = run(own.kernel, own.config, mask, x, start, dt, *parameters)
     else:
-        call = KernelCall(plan.cell, x, start, dt, mask, observed)
-        y, last = plan.run(call) if pieces is None else run_segments(call, pieces, plan.run)
-    if not plan.is_compiled:
+        call = KernelCall(own.cell, x, start, dt, mask, inputs.observed)
+        y, last = own.run(call) if pieces is None else run_segments(call, pieces, own.run)
+    if not own.is_compiled:
         # it may be part of something else
         last = last.clone(memory_format=torch.contiguous_format)
-    bad = find_bad_values(dt if plan.is_compiled else None, last)
+    bad = find_bad_values(None if given.is_checked else given.dt, last)
     if bad & 1:
-        raise _BadTimesError
+        check_times(where, given)
     if bad:
-        given = planned.x, planned.dt, planned.mask, planned.observed
-        inputs = SequenceInputs(*given, batched=True, packed=None)
-        check_finite_states(f"{type(rnn).__name__}.forward", plan.cell, h, last, inputs)
+        check_finite_states(where, own.cell, h, last, given)
     return y, last

@@ -14,7 +14,8 @@ from tauflow.errors import TauflowError
 from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory
 from tauflow.kernels.engine.requirements import is_builtin_cell
 
-PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+from .plain_tensors import PLAIN_TENSOR_TYPES
+
 _HOOK_0, _HOOK_1, _HOOK_2, _HOOK_3 = HOOKS
 
 

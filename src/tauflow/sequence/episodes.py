@@ -1,6 +1,6 @@
 """Episodes inside a batch: sequences cut where they start again, and run side by side as rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -9,30 +9,34 @@ from torch import Tensor
 
 from .inputs import Episodes, SequenceInputs
 
-InitialStates: TypeAlias = list[Tensor] | list[None]
-RunEpisodes: TypeAlias = Callable[[SequenceInputs, InitialStates], tuple[Tensor, list[Tensor]]]
+RunEpisodes: TypeAlias = Callable[[SequenceInputs, list[Tensor] | None], tuple[Tensor, Tensor]]
 
 _MAX_PADDING_RATIO = 4
 """How many times as many steps as there are may be computed, for the sake of one call."""
 
 
 def run_episodes(
-    inputs: SequenceInputs, initial_states: InitialStates, run: RunEpisodes, *, directions: int
-) -> tuple[Tensor, list[Tensor]]:
+    inputs: SequenceInputs,
+    starts: list[Tensor] | None,
+    run: RunEpisodes,
+    *,
+    state_sizes: Sequence[int],
+    directions: int,
+) -> tuple[Tensor, Tensor]:
     """Return what ``run`` gives if every cell starts again before the steps of
     ``inputs.episode_start``.
 
     Args:
         inputs: the call.
-        initial_states: state of each cell before the sequences, or ``None`` for its own initial
-            one.
-        run: returns outputs (B, T, H) and the last states of each cell.
+        starts: state of each cell before the sequences, or ``None`` for their own initial ones.
+        run: returns outputs (B, T, H) and the last states of all cells.
+        state_sizes: width of each cell's state.
         directions: 2 if every second cell runs backwards.
     """
     assert inputs.episode_start is not None
     batch, steps = inputs.episode_start.shape
     if not batch:
-        return run(replace(inputs, episode_start=None), initial_states)
+        return run(replace(inputs, episode_start=None), starts)
     begins, again = inputs.episode_start.clone(), inputs.episode_start[:, 0]
     if directions == 2 and inputs.mask is not None:
         # Backwards a sequence ends with its first sample, and not with what is masked before that.
@@ -47,24 +51,21 @@ def run_episodes(
     final = (following == 0, first == 0)
     places: list[Tensor] = []
     outputs: list[Tensor] = []
-    ends: list[list[Tensor]] = [[] for _ in initial_states]
-    order: list[list[Tensor]] = [[] for _ in initial_states]
+    ends: list[list[Tensor]] = [[] for _ in state_sizes]
+    order: list[list[Tensor]] = [[] for _ in state_sizes]
     for group in _group_by_length(length, batch * steps):
         rows = Episodes(row[group], first[group], (carried[0][group], carried[1][group]))
         part, valid, place = _select_episodes(inputs, rows, length[group])
-        before: InitialStates = [h[rows.sequence] for h in initial_states if h is not None] or [
-            None
-        ] * len(initial_states)
-        y, last = run(part, before)
+        y, last = run(part, None if starts is None else [h[rows.sequence] for h in starts])
         outputs.append(y[valid])
         places.append(place[valid])
-        for i, h in enumerate(last):
+        for i, h in enumerate(last.split(state_sizes, dim=-1)):
             chosen = final[i % directions][group]
             ends[i].append(h[chosen])
             order[i].append(rows.sequence[chosen])
     joined = torch.cat(outputs)[torch.cat(places).argsort()]
     states = [torch.cat(h)[torch.cat(of).argsort()] for h, of in zip(ends, order, strict=True)]
-    return joined.unflatten(0, (batch, steps)), states
+    return joined.unflatten(0, (batch, steps)), torch.cat(states, dim=-1)
 
 
 def _group_by_length(length: Tensor, steps: int) -> Iterator[Tensor]:

@@ -3,14 +3,14 @@
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall, select_kernel
 from tauflow.kernels.select import explain_kernels
 
-from .inputs import check_dtype_and_device, infer_observed, prepare_inputs, time_dtype
+from .inputs import check_dtype_and_device, infer_observed, time_dtype
+from .read_call import check_times, read_call
 from .states import resolve_initial_states
 
 _SERVES = "serves the call"
@@ -68,27 +68,29 @@ def explain_call(
 ) -> CallExplanation:
     """Return how a call of a sequence module would run; see ``SequenceModule.explain``."""
     where = f"{type(rnn).__name__}.explain"
-    inputs = prepare_inputs(
-        where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others
-    )
+    inputs = read_call(where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others)
+    check_times(where, inputs)
     check_dtype_and_device(where, rnn.cell, inputs.x)
     if rnn.cell.uses_observed:
         inputs = infer_observed(inputs)
-    starts = resolve_initial_states(where, rnn.each_cell, hx, inputs)
+    starts = None
+    if hx is not None:
+        starts = resolve_initial_states(where, rnn.each_cell, hx, inputs)
     kernels: list[KernelExplanation] = []
     below, learns = inputs.x, torch.is_grad_enabled()
     for index, cell in enumerate(rnn.each_cell):
         if index and index % rnn.num_directions == 0:
             width = rnn.output_size
             below = inputs.x.new_zeros(*inputs.x.shape[:2], width, requires_grad=learns)
-        start: Tensor | None = starts[index]
-        if start is None:
+        if starts is None:
             start = call_initial_state(cell, below[:, 0].to(time_dtype(below)))
+        else:
+            start = starts[index]
         observed = inputs.observed if index < rnn.num_directions else None
         call = KernelCall(cell, below, start, inputs.dt, inputs.mask, observed)
         name = f"{index} {type(cell).__name__}"
         kernels += _explain_cell(name, call, rnn.backend)
-    found = rnn._call_plans.find(rnn, x, hx, dt, **others)
+    found = rnn._call_plans.find(rnn, inputs, starts)
     return CallExplanation(tuple(kernels), found if isinstance(found, str) else "")
 
 

@@ -19,6 +19,7 @@ from tauflow.cells.base import first_parameter
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.kernels.engine.torch_state import is_autocast_available
 
+from .plain_tensors import find_bad_values
 from .time_steps import resolve_dt, reverse_dt
 
 Lengths = Tensor | Sequence[int] | int
@@ -43,7 +44,7 @@ class Episodes:
     is_continued: tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen, it would take 2 microseconds of every call
 class SequenceInputs:
     """A call in the one form that layers compute with.
 
@@ -57,6 +58,9 @@ class SequenceInputs:
         t: absolute times as the caller gave them, padded, or ``None``.
         episode_start: (B, T) bool, steps before which states start again, or ``None``.
         episodes: which pieces of the caller's sequences the rows are, or ``None`` for whole ones.
+        is_plain: whether all of them are tensors that kernels on the CPU read where they are, and
+            nothing follows what runs; see :mod:`.read_call`.
+        is_checked: whether the values of ``dt`` have been looked at.
     """
 
     x: Tensor
@@ -68,6 +72,8 @@ class SequenceInputs:
     t: Tensor | None = None
     episode_start: Tensor | None = None
     episodes: Episodes | None = None
+    is_plain: bool = False
+    is_checked: bool = True
 
     def reverse(self) -> "SequenceInputs":
         """Return the call with each sequence reversed in time."""
@@ -75,7 +81,8 @@ class SequenceInputs:
             None if one is None else one.flip(1) for one in (self.x, self.mask, self.observed)
         )
         assert x is not None
-        return replace(self, x=x, dt=reverse_dt(self.dt, self.mask), mask=mask, observed=observed)
+        dt = reverse_dt(self.dt, self.mask)
+        return replace(self, x=x, dt=dt, mask=mask, observed=observed)
 
     def match_input_format(self, y: Tensor, *, is_per_step: bool) -> Tensor | PackedSequence:
         """Bring an output (B, T, H), or (B, H) unless ``every_step``, into the input's form."""
@@ -186,6 +193,8 @@ def infer_observed(inputs: SequenceInputs) -> SequenceInputs:
     Where Python can look without cost and finds none, all that there is was measured.
     """
     if inputs.observed is not None:
+        return inputs
+    if inputs.is_plain and inputs.x.is_contiguous() and not find_bad_values(None, inputs.x):
         return inputs
     nan = inputs.x.isnan()
     if is_readable(inputs.x) and not bool(nan.any()):

@@ -1,14 +1,9 @@
 """Sequence modules: a cell, stacked and in both directions, behind the library's one call."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow._internal.checks import (
@@ -16,42 +11,27 @@ from tauflow._internal.checks import (
     check_bool,
     check_one_of,
     check_within,
-    missing_features_error,
 )
 from tauflow._internal.fixed_options import FixedModuleList
 from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases, resolve_alias
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.kernels.cpu.binding import check_memory
 
 from .base import SequenceModuleBase
 from .call_plan import CallPlans
-from .episodes import InitialStates, run_episodes
-from .finite_checks import check_finite_states
 from .inputs import (
     Lengths,
     PaddedOrPacked,
-    SequenceInputs,
     TimeSteps,
-    check_dtype_and_device,
-    first_sample,
-    infer_observed,
-    prepare_inputs,
-    time_dtype,
 )
 from .parallel.chunks import ChunkHistory, ParallelReport
+from .run_call import run_call
 from .single_step import run_single_step
-from .states import State, initial_states, resolve_initial_states, split_per_cell, to_torch_state
+from .states import State, initial_states, split_per_cell, to_torch_state
 from .streaming.stream import Stream
 from .unroll import unroll
-
-RunCall: TypeAlias = Callable[[int, KernelCall], tuple[Tensor, Tensor]]
-"""Returns outputs and last state of a call of a cell, by its index."""
-RunCell: TypeAlias = Callable[[int, SequenceInputs, Tensor | None], tuple[Tensor, Tensor]]
-"""Returns outputs and last state of a cell by its index, its inputs, and the state to start from,
-``None`` for its own."""
 
 
 class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
@@ -237,16 +217,11 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         where = f"{type(self).__name__}.forward"
         x = x if input is None else resolve_alias(where, "x", x, "input", input)
         check_memory(x, hx, dt, t, mask, lengths, observed, episode_start)
-        if episode_start is timespans is None and not torch.compiler.is_compiling():
-            planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)
-            if planned is not None:
-                return planned
-        check_memory(*self.parameters(), *self.buffers())
         if timespans is not None:
             check_argument_aliases(where, ["timespans"])
-        return self._run_call(
+        return run_call(
+            self,
             where,
-            self._unroll,
             x,
             hx,
             dt=dt,
@@ -256,35 +231,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             observed=observed,
             episode_start=episode_start,
         )
-
-    def _run_call(
-        self, where: str, run_cell: RunCall, x: Any, hx: State | None, **given: Any
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Run a call that no plan serves, given the arguments of :meth:`forward` by name."""
-        inputs = prepare_inputs(
-            where, self.input_size, x, has_initial_state=hx is not None, **given
-        )
-        check_dtype_and_device(where, self.cell, inputs.x)
-        if self.cell.uses_observed:
-            inputs = infer_observed(inputs)
-        elif given["observed"] is not None:
-            raise missing_features_error(where, self.cell)
-        starts = resolve_initial_states(where, self.each_cell, hx, inputs)
-
-        def run(inputs: SequenceInputs, starts: InitialStates) -> tuple[Tensor, list[Tensor]]:
-            return self._run_layers(
-                partial(self._run_cell, where, run_cell, inputs), inputs, starts
-            )
-
-        if inputs.episode_start is None:
-            y, last = run(inputs, starts)
-        else:
-            y, last = run_episodes(inputs, starts, run, directions=self.num_directions)
-        if not self.return_sequences:
-            y = self._last_outputs(y)
-        h = torch.cat(last, dim=-1)
-        result = inputs.match_input_format(y, is_per_step=self.return_sequences)
-        return result, h if inputs.batched else h[0]
 
     def _unroll(self, index: int, call: KernelCall) -> tuple[Tensor, Tensor]:
         """Run a cell by its index, one step after the other."""
@@ -362,57 +308,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         cell = cells._modules[str(index)]
         assert isinstance(cell, AbstractCell)
         return cell
-
-    def _run_layers(
-        self, run: RunCell, inputs: SequenceInputs, initial_states: InitialStates
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return the last layer's outputs at every step, and the last state of each cell."""
-        y = inputs.x
-        last: list[Tensor] = []
-        for layer in range(self.num_layers):
-            if layer:
-                y = F.dropout(y, self.dropout, self.training)
-            outputs = []
-            for direction in range(self.num_directions):
-                index = layer * self.num_directions + direction
-                part = replace(inputs, x=y, observed=None) if layer else inputs
-                part = part.reverse() if direction else part
-                out, state = run(index, part, initial_states[index])
-                if self.proj_size:
-                    out = self.projections[index](out)
-                outputs.append(out.flip(1) if direction else out)
-                last.append(state)
-            y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
-        return y, last
-
-    def _run_cell(
-        self,
-        where: str,
-        run: RunCall,
-        given: SequenceInputs,
-        index: int,
-        inputs: SequenceInputs,
-        h: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Run one cell over ``inputs``, from a state or its own; ``given`` is the module's."""
-        cell, x, mask = self._cell(index), inputs.x, inputs.mask
-        start, some = h, inputs.episodes
-        if start is None or some is not None:
-            start = call_initial_state(cell, first_sample(x, mask).to(time_dtype(x)))
-        if h is not None and some is not None:
-            continued = some.is_continued[index % self.num_directions]
-            start = torch.where(continued.unsqueeze(1), h, start)
-        call = KernelCall(cell, x, start, inputs.dt, mask, inputs.observed)
-        y, last = run(index, call)
-        check_finite_states(where, cell, h, last, given)
-        return y, last
-
-    def _last_outputs(self, y: Tensor) -> Tensor:
-        """Return each direction's last output; masked steps repeat the last valid one."""
-        if not self.bidirectional:
-            return y[:, -1]
-        width = y.shape[-1] // 2
-        return torch.cat([y[:, -1, :width], y[:, 0, width:]], dim=-1)
 
 
 def layer_option_names() -> list[str]:

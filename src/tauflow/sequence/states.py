@@ -13,6 +13,7 @@ from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError
 
 from .inputs import SequenceInputs, is_autocast, time_dtype
+from .plain_tensors import is_plain
 
 State: TypeAlias = Tensor | tuple[Tensor, ...] | list[Tensor]
 """(B, S), or each part as (L D, B, N) with L layers and D directions, like ``torch.nn.LSTM``'s."""
@@ -24,8 +25,8 @@ def split_per_cell(cells: Sequence[AbstractCell], h: Tensor) -> list[Tensor]:
 
 
 def resolve_initial_states(
-    where: str, cells: Sequence[AbstractCell], hx: State | None, inputs: SequenceInputs
-) -> list[Tensor] | list[None]:
+    where: str, cells: Sequence[AbstractCell], hx: State, inputs: SequenceInputs
+) -> list[Tensor]:
     """Check the state to start from, and return that of each cell.
 
     Args:
@@ -37,9 +38,16 @@ def resolve_initial_states(
     Raises:
         ShapeError, DtypeError, ArgumentError: it does not fit.
     """
-    if hx is None:
-        return [None] * len(cells)
-    batched, size = inputs.batched, sum(cell.state_size for cell in cells)
+    sizes = [cell.state_size for cell in cells]
+    if (
+        inputs.is_plain
+        and inputs.batched
+        and isinstance(hx, Tensor)
+        and is_plain(hx, torch.float32)
+        and hx.shape == (len(inputs.x), sum(sizes))
+    ):
+        return split_per_cell(cells, hx)
+    batched, size = inputs.batched, sum(sizes)
     _check_hx_is_not_dt(where, hx, inputs, (len(cells), size))
     if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):
         hx = concat_parts(where, cells, hx, (inputs.x.shape[0],) if batched else ())

@@ -53,12 +53,12 @@ def resolve_dt(
         gaps = _from_times(where, t, steps, mask, batched, has_initial_state)
     elif isinstance(dt, Tensor) and dt.ndim > 0:
         gaps = _to_floating_point(to_per_step(where, "dt", dt, steps, batched))
-        _check_dt_values(where, "dt", gaps, mask)
+        check_dt_values(where, "dt", gaps, mask)
     else:
         gap = torch.as_tensor(_check_scalar_dt(where, dt), dtype=dtype, device=x.device)
         gaps = gap.expand(steps)
         if dt is not None:
-            _check_dt_values(where, "dt", gaps, None)
+            check_dt_values(where, "dt", gaps, None)
     if gaps.dtype is dtype:
         return gaps
     cast = gaps.to(dtype)
@@ -211,8 +211,12 @@ def _check_precision_loss(
         raise TimeError(f"{where}: {lost.describe(whose, times.dtype)} {advice}")
 
 
-def _check_dt_values(where: str, name: str, dt: Tensor, mask: Tensor | None) -> None:
-    """Refuse gaps that are not finite, or negative."""
+def check_dt_values(where: str, name: str, dt: Tensor, mask: Tensor | None) -> None:
+    """Refuse gaps, (B, T), that are not finite, or negative.
+
+    Raises:
+        TimeError: one is, at a step that is not masked.
+    """
     if _is_clearly_valid(dt):
         return
     bad = _find_first_invalid(dt.isfinite(), mask)

@@ -41,8 +41,8 @@ def test_every_layer_and_direction_is_told():
         f"{index} CfCCell" for index in range(4)
     ]
     assert not explained.plan
-    gaps = torch.ones(2, 5, dtype=torch.float64)
-    assert "dt has to be" in rnn.explain(torch.randn(2, 5, 4), dt=gaps).plan
+    rnn = tauflow.CfC(4, 6, checkpoint_every=2)
+    assert "checkpoint_every" in rnn.explain(torch.randn(2, 5, 4)).plan
 
 
 def test_it_prints_a_table():

@@ -21,6 +21,7 @@ from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.kernel_spec import is_under_transform
 from tauflow.sequence.base import SequenceModuleBase
 from tauflow.sequence.inputs import Lengths, PaddedOrPacked, TimeSteps
+from tauflow.sequence.run_call import run_call
 from tauflow.sequence.states import State
 
 from .adjoint import (
@@ -94,7 +95,7 @@ def run_in_parallel(
         return _run_chunks(call, partial(rnn._unroll, index), cut, history)
 
     given = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
-    return rnn._run_call("run_in_parallel", run, x, hx, **given)
+    return run_call(rnn, "run_in_parallel", x, hx, run, **given)
 
 
 def _run_chunks(
