@@ -25,6 +25,9 @@ COMPILATION = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
 FOLDER = re.compile(r"(?<![\w.])/\S*/(?=(?:tauflow|tauflow_papers|site-packages)/)")
 
 
+FIRST_SECTIONS = ("## By paper", "## Headline results")
+
+
 def write_published(app):
     """Split the report of results: a page per paper in docs/published, an overview before them."""
     folder = Path(app.srcdir) / "published"
@@ -46,6 +49,12 @@ def write_published(app):
         for paper, found in pages.items()
     ]
     first, rest = overview.split("\n\n", 1)
+    # Tables first, and how they are made, with all counts, after them.
+    method, *sections = re.split(r"^(?=## )", rest, flags=re.M)
+    found = [section for section in sections if section.startswith(FIRST_SECTIONS)]
+    others = [section for section in sections if section not in found]
+    assert len(found) == len(FIRST_SECTIONS), "the report has no such sections"
+    rest = "".join([*found, f"## Verdicts and counts\n\n{method}", *others])
     names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
