@@ -93,11 +93,11 @@ class SequenceBatch:
 
     def __repr__(self) -> str:
         """Show shapes and types: the numbers would fill pages."""
-        told = (
+        shapes = (
             f"{name}={tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
             for name, value in self.tensors().items()
         )
-        return f"SequenceBatch({', '.join(told)})"
+        return f"SequenceBatch({', '.join(shapes)})"
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[int] | Tensor) -> "SequenceBatch":
         """Select sequences, by one number (a batch of one), several, a mask of them, or a slice.
@@ -176,18 +176,20 @@ class SequenceBatch:
         of_sequences = self.sequence_target_mask is not None
         if per_step is None:
             per_step = self.y.ndim > 1 and self.y.shape[1] == length and not of_sequences
-        whole = {"weight"} if per_step else {"weight", "y"}
+        per_sequence = {"weight"} if per_step else {"weight", "y"}
         if of_sequences:
-            whole.add("y_mask")
-        kept = {name: value for name, value in self.tensors().items() if name not in whole}
+            per_sequence.add("y_mask")
+        per_row = {
+            name: value for name, value in self.tensors().items() if name not in per_sequence
+        }
         if steps <= length:
-            return replace(self, **{name: value[:, :steps] for name, value in kept.items()})
-        kept["mask"] = self.valid
+            return replace(self, **{name: value[:, :steps] for name, value in per_row.items()})
+        per_row["mask"] = self.valid
         return replace(
             self,
             **{
                 name: F.pad(value, (*(0, 0) * (value.ndim - 2), 0, steps - length))
-                for name, value in kept.items()
+                for name, value in per_row.items()
             },
         )
 

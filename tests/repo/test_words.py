@@ -4,7 +4,7 @@ import ast
 import re
 from collections import Counter
 
-from sources import ALL_MODULES, ROOT, tracked_text_files
+from sources import ALL_MODULES, PACKAGE, ROOT, tracked_text_files
 
 # Split so that this file does not hold what it looks for.
 FORBIDDEN = re.compile(
@@ -58,6 +58,42 @@ def test_private_words_have_been_replaced():
         for path in prose_files()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if (match := PROSE.search(line))
+    ]
+    assert found == []
+
+
+# Packages whose locals are named for what they hold, and whose prose says what it means.
+NAMED_PACKAGES = ("analysis", "compat", "data", "models", "plotting", "solvers", "wirings", "zoo")
+EMPTY_NAMES = {
+    *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
+    *("sheet", "tape", "told", "whole"),
+}
+EMPTY_PROSE = re.compile(
+    r"\b[Nn]o" + r"body\b|\b[Tt]here is no" + r"ne\b|\bof (?:its|their) o" + r"wn\b"
+)
+
+
+def list_named_files():
+    files = [PACKAGE / "batch.py"]
+    return files + [path for name in NAMED_PACKAGES for path in (PACKAGE / name).rglob("*.py")]
+
+
+def test_locals_say_what_they_hold():
+    found = []
+    for path in list_named_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", None)
+            if name in EMPTY_NAMES:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert found == []
+
+
+def test_prose_names_who_and_what():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:70]}"
+        for path in list_named_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if EMPTY_PROSE.search(line)
     ]
     assert found == []
 

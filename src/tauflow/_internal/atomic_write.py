@@ -64,7 +64,7 @@ def _partial_path(path: Path) -> Iterator[Path]:
     if _is_device(path):
         yield path
         return
-    # A name of its own for each writer: two that save to one path must not mix their bytes.
+    # Its own name for each writer: two that save to one path must not mix their bytes.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
         yield partial

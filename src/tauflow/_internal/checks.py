@@ -18,7 +18,7 @@ from .registry import suggest_name
 N = TypeVar("N", int, float)
 
 _NON_NUMBERS = bool, np.timedelta64
-"""Whole numbers to Python, which nobody means by one."""
+"""Whole numbers to Python, but not what a caller means by one."""
 
 
 def _unpack_single(named: dict[str, N]) -> tuple[str, N]:

@@ -168,7 +168,7 @@ def check_argument_aliases(
             raise OptionError(f"{where} has no option {name!r}.{advice}")
 
 
-def resolve_alias(where: str, name: str, value: Any, alias: str, given: Any) -> Any:
+def resolve_alias(where: str, name: str, value: Any, alias: str, alias_value: Any) -> Any:
     """Return an argument that was given by another library's name for it.
 
     Args:
@@ -183,4 +183,4 @@ def resolve_alias(where: str, name: str, value: Any, alias: str, given: Any) -> 
     """
     if value is not None:
         raise OptionError(f"{where} got {name} and {alias}, two names of one argument. Give one.")
-    return given
+    return alias_value

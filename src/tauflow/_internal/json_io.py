@@ -57,12 +57,12 @@ def _list_containers(value: Any) -> list[Any]:
 def to_lists(value: Any) -> Any:
     """Return a value with lists for tuples, in mappings too, as JSON has them."""
     if isinstance(value, Mapping):
-        return {name: to_lists(one) for name, one in value.items()}
+        return {name: to_lists(entry) for name, entry in value.items()}
     return list(map(to_lists, value)) if isinstance(value, tuple | list) else value
 
 
 def to_tuples(value: Any) -> Any:
     """Return a value with tuples for lists, in mappings too."""
     if isinstance(value, Mapping):
-        return {name: to_tuples(one) for name, one in value.items()}
+        return {name: to_tuples(entry) for name, entry in value.items()}
     return tuple(map(to_tuples, value)) if isinstance(value, list) else value

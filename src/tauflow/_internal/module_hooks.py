@@ -36,9 +36,11 @@ def has_global_hooks() -> bool:
 
 def has_hooks(module: nn.Module, kinds: Sequence[str] = HOOKS) -> bool:
     """Whether a module has hooks other than those that compute a parameter."""
-    own = module.__dict__
+    attributes = module.__dict__
     return any(
-        not isinstance(hook, PARAMETRIZATION_HOOKS) for kind in kinds for hook in own[kind].values()
+        not isinstance(hook, PARAMETRIZATION_HOOKS)
+        for kind in kinds
+        for hook in attributes[kind].values()
     )
 
 
@@ -84,7 +86,7 @@ def _find_tensor_dict(module: nn.Module, name: str) -> dict[str, Any]:
     """Return the dictionary in which a parameter or buffer is.
 
     Raises:
-        AttributeError: there is none by that name.
+        AttributeError: no attribute has that name.
     """
     owner, _, attribute = name.rpartition(".")
     part = module.get_submodule(owner)

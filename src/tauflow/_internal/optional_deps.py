@@ -53,5 +53,5 @@ def get_install_command(extra: str) -> str:
     except importlib.metadata.PackageNotFoundError:  # only on the path
         lines = []
     pattern = re.compile(rf"([^;]*);.*\bextra == ['\"]{re.escape(extra)}['\"]")
-    found = [match[1].strip() for line in lines if (match := pattern.fullmatch(line))]
-    return "pip install " + " ".join(f"'{name}'" for name in found or [f"tauflow[{extra}]"])
+    packages = [match[1].strip() for line in lines if (match := pattern.fullmatch(line))]
+    return "pip install " + " ".join(f"'{name}'" for name in packages or [f"tauflow[{extra}]"])

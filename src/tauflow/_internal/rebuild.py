@@ -62,7 +62,7 @@ def rebuild(module: Module, options: Mapping[str, Any], changes: Mapping[str, An
     where = f"{type(module).__name__}.replace"
     _check_parts(where, module, before)
     _check_parameters(where, module, after, changes)
-    like = next((one for one in module.parameters() if one.is_floating_point()), None)
+    like = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), None)
     if like is not None:
         before.to(like.device, like.dtype)
         after.to(like.device, like.dtype)
@@ -96,7 +96,7 @@ def _check_parts(where: str, module: nn.Module, before: nn.Module) -> None:
             )
         methods = [name for name in part.__dict__ if inspect.isfunction(vars(nn.Module).get(name))]
         if has_hooks(part) or methods:
-            added = "a method of its own" if methods else "hooks"
+            added = "its own method" if methods else "hooks"
             raise ArgumentError(f"{where}: {what} has {added}, which would be lost. Remove them.")
 
 
@@ -105,7 +105,10 @@ def _check_parameters(
 ) -> None:
     """Raise unless two modules have parameters of the same names and shapes."""
     old, new = (
-        {name: tuple(one.shape) for name, one in part.named_parameters(remove_duplicate=False)}
+        {
+            name: tuple(parameter.shape)
+            for name, parameter in part.named_parameters(remove_duplicate=False)
+        }
         for part in (module, after)
     )
     for name in (*old, *new):

@@ -52,7 +52,7 @@ class Registry(Mapping[str, V]):
         """Add an entry under a name that is not taken yet, and return the entry.
 
         Raises:
-            ArgumentError: the name is taken or no text, or the entry is none of this kind, as the
+            ArgumentError: the name is taken or no text, or the entry is of another kind, as the
                 checks say that :meth:`add_check` added.
         """
         if not isinstance(name, str):

@@ -8,9 +8,9 @@ _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\ud
 
 
 def find_control_character(text: str) -> str:
-    """Return the first character that is none to print, nothing if there is none."""
-    found = _CONTROL_CHARACTERS.search(text)
-    return found[0] if found else ""
+    """Return the first character that cannot be printed, ``""`` if all can."""
+    match = _CONTROL_CHARACTERS.search(text)
+    return match[0] if match else ""
 
 
 def replace_control_characters(text: str) -> str:

@@ -86,8 +86,10 @@ def read_tensor_file(
     try:
         text, digest = metadata["tauflow"], metadata["sha256"]
         content = parse_json(text)
-        found, format_version, facts = (content[k] for k in ("kind", "format_version", "facts"))
-        for value, type_ in ((found, str), (format_version, int), (facts, dict)):
+        stored_kind, format_version, facts = (
+            content[k] for k in ("kind", "format_version", "facts")
+        )
+        for value, type_ in ((stored_kind, str), (format_version, int), (facts, dict)):
             if not isinstance(value, type_):
                 raise TypeError(f"{value!r} is a {type(value).__name__}, not a {type_.__name__}")
     except (KeyError, TypeError, ValueError) as reason:
@@ -99,8 +101,10 @@ def read_tensor_file(
         )
     if digest != _compute_digest(text, tensors):
         raise error(f"{path} is damaged: its checksum does not match its content. {advice}")
-    if found != kind:
-        raise error(f"{path} is a {found}, expected a {kind}. {_USAGE_HINTS.get(found, advice)}")
+    if stored_kind != kind:
+        raise error(
+            f"{path} is a {stored_kind}, expected a {kind}. {_USAGE_HINTS.get(stored_kind, advice)}"
+        )
     return tensors, facts
 
 

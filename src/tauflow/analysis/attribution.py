@@ -101,8 +101,8 @@ def integrated_gradients(
     panels = 1
     while True:
         values = difference * _average_gradient(answer, batch, start, difference, panels)
-        found = Attribution(values, outputs, baseline_outputs)
-        missed = found.residuals.abs() > tolerance * values.abs().sum((1, 2))
+        attribution = Attribution(values, outputs, baseline_outputs)
+        missed = attribution.residuals.abs() > tolerance * values.abs().sum((1, 2))
         if not bool(missed.any()) or 2 * panels * _NODES > max_steps:
             break
         panels *= 2
@@ -115,7 +115,7 @@ def integrated_gradients(
             UserWarning,
             stacklevel=2,
         )
-    return found
+    return attribution
 
 
 def _average_gradient(
@@ -129,8 +129,8 @@ def _average_gradient(
             share = (panel + 0.5 * (node + 1)) / panels
             with torch.enable_grad():
                 point = (start + share * difference).requires_grad_()
-                found = _call(answer, replace(batch, x=point)).sum()
-                (gradient,) = torch.autograd.grad(found, point, allow_unused=True)
+                answers = _call(answer, replace(batch, x=point)).sum()
+                (gradient,) = torch.autograd.grad(answers, point, allow_unused=True)
             if gradient is not None:
                 total += 0.5 * weight / panels * gradient
     return total
@@ -175,10 +175,10 @@ def occlusion(
     if remove != REMOVALS[0]:
         batch = replace(batch, observed=is_measured)
     for row in range(len(batch)):
-        one = batch[row]
-        reference = _call(answer, one)
+        sequence = batch[row]
+        reference = _call(answer, sequence)
         for cells in _iter_cells(is_measured[row], groups, static):
-            changed = one[[0] * len(cells)]
+            changed = sequence[[0] * len(cells)]
             for copy, (step, group) in enumerate(cells):
                 place = slice(None) if group in static else slice(step, step + 1)
                 inputs = list(groups[group])
@@ -189,9 +189,9 @@ def occlusion(
                     if group not in unmasked:
                         assert changed.observed is not None  # set above
                         changed.observed[copy, place, inputs] = False
-            found = (reference - _call(answer, changed)).to(effects.dtype)
+            effect = (reference - _call(answer, changed)).to(effects.dtype)
             steps, of = (list(numbers) for numbers in zip(*cells, strict=True))
-            effects[row, steps, of] = found
+            effects[row, steps, of] = effect
     return effects
 
 
@@ -216,10 +216,10 @@ def _iter_cells(
 
 
 def _call(answer: Answer, batch: SequenceBatch) -> Tensor:
-    found = answer(batch)
-    if found.shape != (len(batch),):
+    output = answer(batch)
+    if output.shape != (len(batch),):
         raise ShapeError(
-            f"the answer to explain has shape {tuple(found.shape)}, expected ({len(batch)},): one "
+            f"the answer to explain has shape {tuple(output.shape)}, expected ({len(batch)},): one "
             "number per sequence. Choose one output, and one step of it."
         )
-    return found
+    return output

@@ -133,11 +133,11 @@ def _fit_operator(name: str, states: Tensor, delays: int, rank: int) -> Tensor:
     vectors, values, _ = torch.linalg.svd(rows, full_matrices=False)
     # rounding of the states, in their own precision, adds singular values of about its norm
     rounding = _ROUNDINGS * torch.finfo(states.dtype).eps * rows.norm()
-    found = int((values > torch.maximum(rounding, 1e-10 * values[0])).sum())
-    if found < rank:
+    rank_of_states = int((values > torch.maximum(rounding, 1e-10 * values[0])).sum())
+    if rank_of_states < rank:
         raise ArgumentError(
             f"{where}: rank={rank}, but the rank of the delay embedding of {name} is only "
-            f"{found}. Lower rank to {found}, or raise delays."
+            f"{rank_of_states}. Lower rank to {rank_of_states}, or raise delays."
         )
     reduced = vectors[:, :rank].reshape(trials, length, rank)
     before, after = reduced[:, :-1].reshape(-1, rank), reduced[:, 1:].reshape(-1, rank)

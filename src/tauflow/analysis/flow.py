@@ -68,7 +68,7 @@ class Flow:
         """Return states as the flow takes them: two axes, its dtype and device.
 
         Raises:
-            ShapeError: the last axis is not the state's, or there is none.
+            ShapeError: the last axis is not the state's, or the tensor has no axis.
             DtypeError: they are no floating-point tensor, or the velocity does not take this dtype.
         """
         check_floating_point(where, states=h)
@@ -138,16 +138,16 @@ class Flow:
     @torch.no_grad()
     def eigenvalues(self, h: Float[Tensor, "B S"]) -> Tensor:
         """Return the eigenvalues of the velocity's Jacobian, complex (B, S), NaN where it is."""
-        found = []
+        spectra = []
         for part in h.split(self.chunk_rows(h.shape[-1])):
             jacobian = self.linearise(part)[1]
             finite = jacobian.isfinite().flatten(1).all(dim=1)
             # LAPACK refuses a whole batch for one NaN
             spectrum = _compute_eigenvalues(jacobian.where(finite[:, None, None], 0.0))
-            found.append(spectrum.where(finite[:, None], complex(math.nan, math.nan)))
-        if not found:
+            spectra.append(spectrum.where(finite[:, None], complex(math.nan, math.nan)))
+        if not spectra:
             return h.to(torch.complex128 if h.dtype == torch.float64 else torch.complex64)
-        return torch.cat(found)
+        return torch.cat(spectra)
 
 
 def _compute_eigenvalues(matrices: Tensor) -> Tensor:

@@ -133,10 +133,10 @@ def gradient_flow(
 
 def compute_step_jacobians(cell: AbstractCell, run: NetworkRun) -> Float[Tensor, "B T S S"]:
     """Return the Jacobian of every state of a run with respect to the state before."""
-    found = []
+    jacobians = []
     for k in range(run.x.shape[1]):  # one step at a time, for all at once could fill the memory
-        found.append(compute_row_jacobians(run.make_step_map(cell, k), run.states[:, k])[1])
-    return torch.stack(found, dim=1)
+        jacobians.append(compute_row_jacobians(run.make_step_map(cell, k), run.states[:, k])[1])
+    return torch.stack(jacobians, dim=1)
 
 
 def _accumulate_jacobians(jacobians: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,14 +146,14 @@ def _accumulate_jacobians(jacobians: Tensor) -> tuple[Tensor, Tensor]:
     """
     batch, steps, size, _ = jacobians.shape
     back = torch.eye(size, dtype=jacobians.dtype, device=jacobians.device)
-    found = [back.expand(batch, size, size)]
+    products = [back.expand(batch, size, size)]
     powers = [torch.zeros(batch, dtype=torch.long, device=jacobians.device)]
     for step in range(steps - 1, -1, -1):
-        back = found[-1] @ jacobians[:, step]
+        back = products[-1] @ jacobians[:, step]
         power = torch.frexp(back.abs().amax(dim=(1, 2))).exponent.long()
-        found.append(_scale_by_power_of_two(back, -power[:, None, None]))
+        products.append(_scale_by_power_of_two(back, -power[:, None, None]))
         powers.append(powers[-1] + power)
-    return torch.stack(found[::-1], dim=1), torch.stack(powers[::-1], dim=1)
+    return torch.stack(products[::-1], dim=1), torch.stack(powers[::-1], dim=1)
 
 
 def _compute_spectral_norm(matrices: Tensor) -> Tensor:

@@ -62,8 +62,8 @@ def lyapunov_exponents(
     with evaluation_mode(cell), torch.no_grad():
         run = run_network("lyapunov_exponents", cell, x, dt=dt, observed=observed)
         if len(run.x) > 1:
-            one = f"(T, {cell.input_size})"
-            raise shape_error("lyapunov_exponents", "x", x, one, "Give one sequence, as x[0].")
+            expected = f"(T, {cell.input_size})"
+            raise shape_error("lyapunov_exponents", "x", x, expected, "Give one sequence, as x[0].")
         time = float(run.dt.sum())
         if not time > 0:
             raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
@@ -82,9 +82,9 @@ def lyapunov_exponents(
             logs, lost, tangents = (logs + length.log())[left], lost[left], tangents[:, left]
         # While tangents turn to their directions, some may be lost for a few steps.
         logs[lost > run.x.shape[1] / 2] = -math.inf
-    found = x.new_full((count,), -math.inf)
-    found[: len(logs)] = logs.div(time).sort(descending=True).values.to(x.dtype)
-    return found
+    exponents = x.new_full((count,), -math.inf)
+    exponents[: len(logs)] = logs.div(time).sort(descending=True).values.to(x.dtype)
+    return exponents
 
 
 def _check_finite(step: int, state: Tensor, jacobian: Tensor) -> None:

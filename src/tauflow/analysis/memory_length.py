@@ -36,7 +36,7 @@ class MemoryLength:
         after: numbers of samples at which the difference was looked at.
         differences: largest difference of the two states there, or at the end of a shorter
             sequence, for every sequence. Each part of the state is compared with what it began
-            with itself, as parts have units of their own: ages that of time.
+            with itself, as parts have different units: that of ages is time.
     """
 
     steps: int | None
@@ -140,9 +140,9 @@ def _capture_module_inputs(
     signature = inspect.signature(rnn.forward)
 
     def overhear(
-        _: nn.Module, args: Any, given: dict[str, Any], out: tuple[Tensor, Tensor]
+        _: nn.Module, args: Any, keywords: dict[str, Any], out: tuple[Tensor, Tensor]
     ) -> None:
-        calls.append((signature.bind(*args, **given).arguments, out[1]))
+        calls.append((signature.bind(*args, **keywords).arguments, out[1]))
 
     handle = rnn.register_forward_hook(overhear, with_kwargs=True)
     try:
@@ -154,13 +154,13 @@ def _capture_module_inputs(
             f"memory_length: {type(model).__name__} does not call its rnn. Pass the sequence "
             "module that it calls, with data of what that gets."
         )
-    given, last = calls[-1]
-    hx, where = given.get("hx"), type(rnn).__name__
+    keywords, last = calls[-1]
+    hx, where = keywords.get("hx"), type(rnn).__name__
     names = ("x", "dt", "t", "mask", "lengths", "observed", "episode_start")
     inputs = prepare_inputs(
         where,
         rnn.input_size,
-        **{name: given[name] for name in names if name in given},
+        **{name: keywords[name] for name in names if name in keywords},
         has_initial_state=hx is not None,
     )
     inputs = resolve_observed(where, rnn.cell, inputs)
@@ -236,21 +236,23 @@ def _compare_trajectories(
     widths = [width for cell in rnn.each_cell for width in cell.state_parts.values()]
 
     def largest(values: Tensor) -> Tensor:  # of each part, (B, P)
-        return torch.stack([one.abs().amax(1) for one in values.split(widths, dim=1)], dim=1)
+        return torch.stack(
+            [entries.abs().amax(1) for entries in values.split(widths, dim=1)], dim=1
+        )
 
     first = largest(starts[0] - starts[1])
     rounding = 16 * torch.finfo(module_inputs.x.dtype).eps
     ends = _choose_checked_steps(module_inputs.x.shape[1])
-    h, found, floor, done = starts, [], rounding * largest(starts[0]).clamp_min(1.0), 0
+    h, recorded, floor, done = starts, [], rounding * largest(starts[0]).clamp_min(1.0), 0
     # A part that both starts have alike is told by the others.
     unit = torch.where(first > floor, first, first.amax(1, keepdim=True))
     for end in ends:
         x, gaps_and_masks = module_inputs.slice_steps(done, end)
         h = tuple(rnn(x, part, **gaps_and_masks)[1] for part in h)
-        found.append(largest(h[0] - h[1]))
+        recorded.append(largest(h[0] - h[1]))
         floor = torch.maximum(floor, rounding * largest(h[0]).clamp_min(1.0))
         done = end
-    parts = torch.stack(found, dim=1)  # (B, L, P)
+    parts = torch.stack(recorded, dim=1)  # (B, L, P)
     forgotten = parts <= torch.maximum(tolerance * first, floor).unsqueeze(1)
     index = _find_first_permanent(forgotten.all(2))
     shares = parts / unit.clamp_min(torch.finfo(unit.dtype).tiny).unsqueeze(1)

@@ -55,12 +55,12 @@ def permutation_importance(
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
     generator = torch.Generator().manual_seed(seed)
     reference, sign = evaluate(model, batch, metric=score), 1.0 if score.higher_is_better else -1.0
-    found = torch.zeros(len(groups), repeats, dtype=torch.float64)
+    drops = torch.zeros(len(groups), repeats, dtype=torch.float64)
     for group, inputs in enumerate(groups):
         for repeat in range(repeats):
             changed = _permute(batch, list(inputs), group in static, generator)
-            found[group, repeat] = sign * (reference - evaluate(model, changed, metric=score))
-    return found
+            drops[group, repeat] = sign * (reference - evaluate(model, changed, metric=score))
+    return drops
 
 
 def _permute(
@@ -80,6 +80,6 @@ def _permute(
         steps, places = valid.nonzero(as_tuple=True)
         order = torch.randperm(len(steps), generator=generator).to(valid.device)
         for values in changed.values():
-            for one in inputs:
-                values[steps, places, one] = values[steps[order], places[order], one]
+            for feature in inputs:
+                values[steps, places, feature] = values[steps[order], places[order], feature]
     return replace(batch, **changed)

@@ -86,12 +86,12 @@ def output_projection(
         outputs = readout(corners.to(torch.get_default_dtype() if dtype is None else dtype))
         if not outputs.isfinite().all():
             raise ArgumentError("output_projection: the readout is not finite. Check its weights.")
-        start, ends, found = outputs.split([1, size, len(tests)])
+        start, ends, products = outputs.split([1, size, len(tests)])
         start = start[0]
         weight = (ends - start).T.double()
         guess = start.double() + tests.to(weight) * weight.sum(dim=1)
     # weights are rounded as the largest output is, and so, times the distance, is a guess
-    error = (found.double() - guess).abs() / tests.abs().to(weight)
+    error = (products.double() - guess).abs() / tests.abs().to(weight)
     if error.max() > 1e-4 * (1 + outputs[: size + 2].abs().max()):
         raise ArgumentError(
             "output_projection: the readout is not affine, so a flow does not project onto its "

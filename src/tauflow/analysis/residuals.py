@@ -62,8 +62,8 @@ class ResidualDistribution:
         even = np.ptp(gaps) <= 1e-6 * abs(gaps).max()
         count = 1 if even else int(np.clip(len(order) // _BIN_SIZE, 1, _MAX_BINS))
         bins = np.array_split(order, count)
-        knots = np.array([np.median(gaps[one]) for one in bins])
-        scales = np.array([_NORMAL_MAD * np.median(abs(residuals[one])) for one in bins])
+        knots = np.array([np.median(gaps[rows]) for rows in bins])
+        scales = np.array([_NORMAL_MAD * np.median(abs(residuals[rows])) for rows in bins])
         spread = float(residuals.std()) or 1.0  # of constants, which forecasts hit, nothing is said
         knots, place = np.unique(knots, return_index=True)
         scales = np.where(scales > 0, scales, spread)[place]
@@ -72,8 +72,8 @@ class ResidualDistribution:
 
     def standardise(self, residuals: Floats, gaps: Floats) -> Floats:
         """Return residuals by their scale at these gaps, (N,)."""
-        found: Floats = residuals / np.interp(gaps, self.gaps, self.scales)
-        return found
+        standardised: Floats = residuals / np.interp(gaps, self.gaps, self.scales)
+        return standardised
 
     def compute_tail_probability(self, scores: Floats) -> Floats:
         """Return the probability of an absolute score as large, (N,), NaN of a missing one.
@@ -81,8 +81,10 @@ class ResidualDistribution:
         Of N residuals to calibrate by, the smallest is 1 / (N + 1).
         """
         above = len(self.scores) - np.searchsorted(self.scores, abs(scores), side="left")
-        found: Floats = np.where(np.isnan(scores), np.nan, (1 + above) / (len(self.scores) + 1))
-        return found
+        probability: Floats = np.where(
+            np.isnan(scores), np.nan, (1 + above) / (len(self.scores) + 1)
+        )
+        return probability
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def score_rows(
         scores = distribution.standardise((value - forecast)[at], rows.gaps[at])
         probabilities = distribution.compute_tail_probability(scores)
         cells = (name, value[at], forecast[at], scores, probabilities)
-        frame = {column: one[at] for column, one in keys.items()}
+        frame = {column: column_of_keys[at] for column, column_of_keys in keys.items()}
         frame |= dict(zip(SCORE_COLUMNS, cells, strict=True))
         frames.append(pandas.DataFrame(frame, index=at))
     scored: DataFrame = pandas.concat(frames).sort_index(kind="stable").reset_index(drop=True)

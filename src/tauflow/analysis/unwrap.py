@@ -42,7 +42,7 @@ def _no_recurrent_state_error(where: str, model: object, inner: object) -> Argum
     name = type(model).__name__
     instead = "Give a cell, or a sequence module such as tauflow.LTC"
     if isinstance(inner, SequenceModule):
-        instead += f"; the rnn inside of {name} is one, with inputs of its own"
+        instead += f"; the rnn inside of {name} is one, with its own inputs"
     return ArgumentError(
         f"{where}: {name} is no network with a state that goes on from each sample of the data to "
         f"the next. {instead}."

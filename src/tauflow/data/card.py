@@ -52,13 +52,13 @@ class DatasetCard:
             number. Sequences then end in queries, which the last input marks, see
             :class:`tauflow.models.ForecastModel`; ``()`` for others.
         query_horizon: longest time from the last sample to a query, in the unit of the gaps.
-        query_periods: after which values come again, in that unit; ``None`` if nobody has looked.
+        query_periods: after which values come again, in that unit; ``None`` if unknown.
         query_gap: usual time between samples, in that unit.
         calendar_inputs: how many inputs before the last one follow from dates.
         image_size: (channels, height, width) of inputs that are images; ``None`` for features.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
-        files: SHA-256 of every file, by name; empty for a file whose digest nobody publishes, so
+        files: SHA-256 of every file, by name; empty for a file without a published digest, so
             that the loader checks what it holds.
         repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
             ``folder`` they do as well as ``files``; they have no address to download from.
@@ -229,8 +229,8 @@ _OLD_FIELDS = {"looks_ahead": "noncausal_options"}
 
 def card_to_dict(card: DatasetCard) -> dict[str, Any]:
     """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
-    facts = {field.name: getattr(card, field.name) for field in fields(card)}
-    known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+    entries = {field.name: getattr(card, field.name) for field in fields(card)}
+    known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in entries.items()}
     plain: dict[str, Any] = json.loads(json.dumps(known, default=_to_json_value))
     return plain
 

@@ -31,7 +31,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 def download_files(
     card: DatasetCard, names: Sequence[str], folder: Path, check: Check | None
 ) -> None:
-    """Download files into a folder that nobody else is downloading to.
+    """Download files into a folder that no other process downloads to.
 
     Args:
         card: the data set.

@@ -33,8 +33,8 @@ def impute_with_indicators(
     x = batch.x
     if fill == IMPUTE_STRATEGIES[0]:
         x = forward_fill(x, there, batch.mask)
-    told = there[..., list(flagged)].to(x.dtype)
-    return replace(batch, x=torch.cat([x, told], dim=-1), observed=None)
+    indicators = there[..., list(flagged)].to(x.dtype)
+    return replace(batch, x=torch.cat([x, indicators], dim=-1), observed=None)
 
 
 def forward_fill(x: Tensor, observed: Tensor, mask: Tensor | None) -> Tensor:
@@ -44,6 +44,6 @@ def forward_fill(x: Tensor, observed: Tensor, mask: Tensor | None) -> Tensor:
     filled = x.clone()
     for feature in missing.flatten(0, 1).any(0).nonzero().flatten().tolist():
         last = torch.where(observed[..., feature], steps, 0).cummax(1).values
-        found = x[..., feature].gather(1, last)
-        filled[..., feature] = torch.where(missing[..., feature], found, x[..., feature])
+        held = x[..., feature].gather(1, last)
+        filled[..., feature] = torch.where(missing[..., feature], held, x[..., feature])
     return filled

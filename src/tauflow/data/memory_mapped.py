@@ -102,23 +102,23 @@ def write_task(
     _check_not_existing(folder)
     if steps is not None:
         check_at_least(1, steps=steps)
-    given = {"train": train, "valid": valid, "test": test}
+    splits = {"train": train, "valid": valid, "test": test}
     described = card_to_dict(card)
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     partial.mkdir(parents=True)
     try:
         parts = {}
-        for name, pieces in given.items():
+        for name, pieces in splits.items():
             if pieces is not None:
                 parts[name] = _SplitWriter(partial / name, card, steps).write(pieces)
-        facts = {
+        metadata = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "tauflow_version": VERSION,
             "card": {**described, "sizes": _count_sequences(parts)},
             "parts": parts,
         }
-        write_atomically(partial / METADATA_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+        write_atomically(partial / METADATA_FILE, (json.dumps(metadata, indent=1) + "\n").encode())
         _check_not_existing(folder)  # another writer may have come first
         os.rename(partial, folder)
         fsync_folder(folder.parent)
@@ -160,12 +160,12 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
         ChecksumError: a file's bytes are not those that were written.
     """
     folder = Path(folder)
-    facts = _read_metadata(folder / METADATA_FILE)
+    metadata = _read_metadata(folder / METADATA_FILE)
     try:
-        card = card_from_dict(facts["card"])
+        card = card_from_dict(metadata["card"])
         parts = {
             part: _open_split(folder / part, arrays, verify=verify)
-            for part, arrays in facts["parts"].items()
+            for part, arrays in metadata["parts"].items()
         }
         for part, batch in parts.items():
             _check_card(f"{folder / part}", batch, card)
@@ -223,12 +223,12 @@ class _SplitWriter:
 
     def _write_header(self, name: str) -> None:
         like = self.like[name]
-        facts = {
+        header = {
             "descr": npy.dtype_to_descr(like.numpy().dtype),
             "fortran_order": False,
             "shape": (self.rows, *like.shape[1:]),
         }
-        npy.write_array_header_1_0(self.files[name], facts)
+        npy.write_array_header_1_0(self.files[name], header)
 
     def _append_batch(self, batch: SequenceBatch, stack: ExitStack) -> None:
         where = f"{self.folder.name}, piece {self.count}"
@@ -331,14 +331,14 @@ def _pad_to_steps(where: str, batch: SequenceBatch, steps: int, *, per_step: boo
 
 def _open_split(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:
     tensors = {}
-    for name, facts in arrays.items():
+    for name, entry in arrays.items():
         if name not in _BATCH_FIELDS or folder.name not in SPLITS:
             raise ValueError(f"no part has a field {format_value(f'{folder.name}/{name}')}")
-        path, shape = folder / f"{name}.npy", tuple(facts["shape"])
+        path, shape = folder / f"{name}.npy", tuple(entry["shape"])
         if not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError(f"{name} has the shape {format_value(shape)}")
-        tensors[name] = _memmap_tensor(path, facts["dtype"], shape)
-        if verify and compute_sha256(path) != facts["sha256"]:
+        tensors[name] = _memmap_tensor(path, entry["dtype"], shape)
+        if verify and compute_sha256(path) != entry["sha256"]:
             raise ChecksumError(
                 f"{path} is damaged: its SHA-256 is not that of {METADATA_FILE}. {ADVICE}"
             )
@@ -355,10 +355,12 @@ def _memmap_tensor(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         with open_regular_file(path, advice=ADVICE) as file:
             if npy.read_magic(file) != (1, 0):
                 raise ValueError("another version of the format")
-            found, _, kind = npy.read_array_header_1_0(file)
+            stored_shape, _, kind = npy.read_array_header_1_0(file)
             start = file.tell()
-            if (kind.name, found) != (dtype, shape) or kind.hasobject:
-                raise ValueError(f"an array of {kind.name}, {found}, expected {dtype}, {shape}")
+            if (kind.name, stored_shape) != (dtype, shape) or kind.hasobject:
+                raise ValueError(
+                    f"an array of {kind.name}, {stored_shape}, expected {dtype}, {shape}"
+                )
             size = os.fstat(file.fileno()).st_size
             if size != start + math.prod(shape) * kind.itemsize:
                 raise ValueError(f"it has {format_count(size, 'byte')}")
@@ -381,8 +383,8 @@ def _memmap_tensor(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
 def _read_metadata(path: Path) -> dict[str, Any]:
     try:
         with open_regular_file(path, advice=ADVICE) as file:
-            facts = parse_json(file.read())
-        found, format_version = facts["format"], facts["format_version"]
+            metadata = parse_json(file.read())
+        kind, format_version = metadata["format"], metadata["format_version"]
         if not isinstance(format_version, int):
             raise TypeError(f"format_version is {format_value(format_version)}")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -394,14 +396,14 @@ def _read_metadata(path: Path) -> dict[str, Any]:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged, or no file of tauflow. {ADVICE}") from error
-    if found != FORMAT:
-        raise DataError(f"{path} is a {found!r}, expected a {FORMAT!r}. {ADVICE}")
+    if kind != FORMAT:
+        raise DataError(f"{path} is a {kind!r}, expected a {FORMAT!r}. {ADVICE}")
     if format_version > FORMAT_VERSION:
         raise DataError(
             f"{path} has format version {format_version}, and this tauflow reads up to "
             f"{FORMAT_VERSION}. Upgrade tauflow: pip install --upgrade tauflow"
         )
-    content: dict[str, Any] = facts
+    content: dict[str, Any] = metadata
     return content
 
 

@@ -71,8 +71,8 @@ def has_noncausal_inputs(name: str, options: Mapping[str, Any]) -> bool:
         UnknownNameError: no such data set.
     """
     defaults = {key: p.default for key, p in inspect.signature(_LOADERS[name]).parameters.items()}
-    given = {**defaults, **options}
-    return any(given.get(key) == value for key, value in DATASETS[name].noncausal_options.items())
+    chosen = {**defaults, **options}
+    return any(chosen.get(key) == value for key, value in DATASETS[name].noncausal_options.items())
 
 
 def is_available(name: str, root: str | Path | None = None) -> bool:
@@ -108,7 +108,7 @@ def fetch_dataset(name: str, root: str | Path | None = None) -> Path | None:
         UnknownNameError: no such data set.
         DataNotFoundError: a file cannot be downloaded.
         ChecksumError: a file's bytes are not the published ones.
-        DataError: a file whose digest nobody publishes does not hold the data set.
+        DataError: a file without a published digest does not hold the data set.
     """
     card = DATASETS[name]
     if not card.files:

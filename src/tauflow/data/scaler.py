@@ -37,13 +37,13 @@ class StandardScaler:
             columns: numbers, (R,) each, NaN where missing.
             weight: how much each row counts, (R,), not negative; by default all count alike.
         """
-        found = [np.zeros((2, 0))]
+        moments = [np.zeros((2, 0))]
         for block in _join_complete_columns(columns) if weight is None else columns:
             if block.ndim == 2:
-                found.append(_compute_means_and_stds(block))
+                moments.append(_compute_means_and_stds(block))
             else:
-                found.append(np.array([_compute_mean_and_std(block, weight)]).T)
-        return cls(*np.concatenate(found, axis=1))
+                moments.append(np.array([_compute_mean_and_std(block, weight)]).T)
+        return cls(*np.concatenate(moments, axis=1))
 
     def check(self, columns: int) -> None:
         """Raise :class:`ValueError` unless they are those of so many columns, as :meth:`fit` has.
@@ -82,10 +82,10 @@ class StandardScaler:
         constant, divisor = self.is_constant[part], self.divisor[part]
         means = np.where(constant, 0.0, self.mean[part]).tolist()
         with np.errstate(over="ignore"):
-            found = np.stack(list(map(subtract_exactly, columns, means)))
-            found /= divisor.reshape(-1, *[1] * (found.ndim - 1))
-        found[constant] = np.where(np.isnan(found[constant]), np.nan, 0.0)
-        return found
+            scaled = np.stack(list(map(subtract_exactly, columns, means)))
+            scaled /= divisor.reshape(-1, *[1] * (scaled.ndim - 1))
+        scaled[constant] = np.where(np.isnan(scaled[constant]), np.nan, 0.0)
+        return scaled
 
     def transform(self, values: Floats) -> Floats:
         """Return values, (..., C), with mean 0 and deviation 1, NaN where missing."""
@@ -125,13 +125,13 @@ def subtract_exactly(values: NDArray[Any], centre: float) -> Floats:
     """
     if values.dtype.kind not in "iu" or not values.size:
         return np.asarray(values - np.float64(centre))
-    whole = round(centre)
-    low, high = (int(one) - whole for one in (values.min(), values.max()))
+    offset = round(centre)
+    low, high = (int(bound) - offset for bound in (values.min(), values.max()))
     if low < -(2**63) or high >= 2**63:  # as a double, such a difference is as good
         return values.astype(np.float64) - centre
     # Modulo 2^64, in which the difference fits.
-    between = (values.astype(np.uint64) - np.uint64(whole % 2**64)).view(np.int64)
-    return np.asarray(between - np.float64(centre - whole))
+    between = (values.astype(np.uint64) - np.uint64(offset % 2**64)).view(np.int64)
+    return np.asarray(between - np.float64(centre - offset))
 
 
 def _join_complete_columns(columns: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
@@ -159,8 +159,8 @@ def _compute_means_and_stds(rows: Floats) -> Floats:
     """Return what :func:`_compute_mean_and_std` does of each row, (2, C), to the last digit."""
 
     def mean(values: Floats) -> Floats:
-        found: Floats = values.mean(axis=1, keepdims=True)
-        return found
+        means: Floats = values.mean(axis=1, keepdims=True)
+        return means
 
     first = rows[:, :1]
     centre = first + mean(rows - first)
@@ -171,7 +171,7 @@ def _compute_means_and_stds(rows: Floats) -> Floats:
     scale = np.ldexp(np.sqrt(mean(squares)), exponent)
     same = (rows == first).all(axis=1, keepdims=True)
     both = [np.where(same, first, centre + shift), np.where(same, 0.0, scale)]
-    return np.stack([one[:, 0] for one in both])
+    return np.stack([pair[:, 0] for pair in both])
 
 
 def _compute_mean_and_std(values: NDArray[Any], weight: Floats | None) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Where data files live, and how they get there.
 
 A data set is looked for in the folder ``root``, if given; else in the folder that the environment
-variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder of its own there.
+variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has its own folder there.
 """
 
 import hashlib
@@ -88,8 +88,8 @@ def fetch_files(
         root: the only place to look in, and to download into.
         download: whether to fetch files that are missing.
         check: reads the files, and raises an error if they do not hold the data set. It is called
-            after a download of files whose digest nobody publishes: a server that answers with a
-            page of its own would pass otherwise.
+            after a download of files without a published digest: a server that answers with some
+            page would pass otherwise.
 
     Raises:
         DataNotFoundError: a file is missing, and may not or cannot be downloaded.
@@ -142,8 +142,8 @@ def _find_file_set(card: DatasetCard, folder: Path) -> Mapping[str, str] | None:
     """Return the set of files that a folder holds whole, the published one first."""
     if not _list_missing(card, folder):
         return card.files
-    whole = card.repacked and all((folder / name).is_file() for name in card.repacked)
-    return card.repacked if whole else None
+    is_repacked = card.repacked and all((folder / name).is_file() for name in card.repacked)
+    return card.repacked if is_repacked else None
 
 
 def _list_missing(card: DatasetCard, folder: Path) -> list[str]:

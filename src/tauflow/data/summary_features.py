@@ -80,13 +80,16 @@ def compute_summary_features(
             str(tuple(batch.x.shape[:2])),
             "It goes with x.",
         )
-    columns = (*(f"{name}: {one}" for one in STATISTICS for name in named), *TIME_STATISTICS)
+    columns = (
+        *(f"{name}: {statistic}" for statistic in STATISTICS for name in named),
+        *TIME_STATISTICS,
+    )
     at_a_time = max(1, _MAX_ELEMENTS // max(1, batch.x[:1].numel()))
-    found = [np.empty((0, len(columns)))]
+    parts = [np.empty((0, len(columns)))]
     for first in range(0, len(batch), at_a_time):
         rows = slice(first, first + at_a_time)
-        found.append(_summarise_batch(batch[rows], None if where is None else where[rows]))
-    return SummaryFeatures(np.concatenate(found), columns)
+        parts.append(_summarise_batch(batch[rows], None if where is None else where[rows]))
+    return SummaryFeatures(np.concatenate(parts), columns)
 
 
 def _summarise_batch(batch: SequenceBatch, where: Tensor | None) -> Floats:
@@ -108,8 +111,8 @@ def _summarise_batch(batch: SequenceBatch, where: Tensor | None) -> Floats:
         mean_gap = np.where(steps > 1, clock / (steps - 1), np.nan)
         spans = (steps, np.where(steps > 0, clock, np.nan), mean_gap)
         statistics = _compute_feature_statistics(x, seen, clock)
-        columns = [*statistics, *(one[..., None] for one in spans)]
-        return np.concatenate([one[chosen] for one in columns], axis=1, dtype=np.float64)
+        columns = [*statistics, *(column[..., None] for column in spans)]
+        return np.concatenate([column[chosen] for column in columns], axis=1, dtype=np.float64)
 
 
 def _compute_feature_statistics(

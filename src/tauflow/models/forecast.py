@@ -96,7 +96,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         self.phases = check_at_least(0, phases=phases)
         self.periods = None if periods is None else tuple(periods)
         self.gap = check_positive(gap=gap)
-        if not all(one > 0 for one in self.periods or ()):
+        if not all(number > 0 for number in self.periods or ()):
             raise ArgumentError(f"periods={list(periods or ())}: expected numbers above 0.")
         size = rnn.input_size - phases
         if not rnn.uses_observed and size % 2:
@@ -106,7 +106,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             )
         self.features = size if rnn.uses_observed else size // 2
         self.targets = tuple(targets)
-        if not self.targets or not all(0 <= one < self.features for one in self.targets):
+        if not self.targets or not all(0 <= number < self.features for number in self.targets):
             raise ArgumentError(
                 f"targets={list(targets)}: expected numbers of the "
                 f"{format_count(self.features, 'feature')}, from 0 on."
@@ -146,7 +146,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         size = (len(self.targets), self.head.simple + 1)
         if shares is not None and np.shape(shares) != size:
             raise ArgumentError(f"shares must have the shape {size}, got {np.shape(shares)}.")
-        self._shares = None if shares is None else tuple(tuple(map(float, one)) for one in shares)
+        self._shares = None if shares is None else tuple(tuple(map(float, row)) for row in shares)
         if hasattr(self, "options"):  # what a file says
             self.options["shares"] = self._shares
 
@@ -252,10 +252,10 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
                 "this ForecastModel learned no quantiles. Build it with spread='quantile' or "
                 "'gaussian', and train it."
             )
-        given = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
-        found, _ = self._answer(x, *given)
-        quantiles = self.spread.quantiles(found.features, found.prediction, found.scale)
-        return found.scatter(quantiles, x.shape[:2])
+        inputs = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
+        queries, _ = self._answer(x, *inputs)
+        quantiles = self.spread.quantiles(queries.features, queries.prediction, queries.scale)
+        return queries.scatter(quantiles, x.shape[:2])
 
     def compute_candidates(self, x: Tensor, **times_and_masks: Any) -> Tensor:
         """Return simple forecasts and the mixture, (B, T, O, K + 1); zero at samples.
@@ -264,9 +264,9 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             x: as for :meth:`forward`.
             **times_and_masks: likewise.
         """
-        given = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
-        found, _ = self._answer(x, *given)
-        return found.scatter(found.candidates, x.shape[:2])
+        inputs = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
+        queries, _ = self._answer(x, *inputs)
+        return queries.scatter(queries.candidates, x.shape[:2])
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
@@ -278,13 +278,15 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             prediction_loss: of predictions.
             epoch: finished epochs.
         """
-        found, _ = self._answer(batch.x, batch.dt, batch.mask, batch.observed)
+        queries, _ = self._answer(batch.x, batch.dt, batch.mask, batch.observed)
         size = batch.x.shape[:2]
-        prediction, scale = (found.scatter(one, size) for one in (found.prediction, found.scale))
+        prediction, scale = (
+            queries.scatter(values, size) for values in (queries.prediction, queries.scale)
+        )
         loss = prediction_loss(prediction, batch)
         if self.spread is None:
             return loss
-        features = found.scatter(found.features, size)
+        features = queries.scatter(queries.features, size)
         return loss + self.spread.loss(features, prediction, batch, scale)
 
     def _answer(
@@ -330,27 +332,27 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         known, has_last = measured[b, j], place[b] >= 0
         last = torch.where(known, values[b, j], last[b])
         age = age.masked_fill(known | ~has_last, 0.0)
-        own = phases[b, j]
+        phase = phases[b, j]
         if self.rnn.uses_observed:
             read, there = values[b, j], {"observed": _pad_true(known, self.phases)}
         else:
             read, there = torch.cat([last, known.to(last.dtype)], -1), {}
-        output, _ = self.rnn.step(torch.cat([read, own], -1), h[b], lead_time, **there)
-        simple, extra = None, own
+        output, _ = self.rnn.step(torch.cat([read, phase], -1), h[b], lead_time, **there)
+        simple, extra = None, phase
         if self.periods is not None:
             first = torch.where(place[b][:, chosen] < 0, 0.0, last[:, chosen])
             samples = values[..., chosen].masked_fill(~sampled, 0.0)[b], sampled[b]
             since = (clock[b] - clock[b, end[b]][:, None]).to(x.dtype)
             times: dict[str, Any] = {"periods": self.periods, "gap": self.gap}
             simple = forecast_simply(first, *samples, since, lead_time, **times)
-            extra = torch.cat([own, F.softsign(level[b]), unit[b].log()], -1)
+            extra = torch.cat([phase, F.softsign(level[b]), unit[b].log()], -1)
             last = last.clamp(-_FARTHEST, _FARTHEST)
         features, mixed = self.head(output, last, has_last | known, age, lead_time, simple, extra)
         guesses = last[:, chosen].unsqueeze(-1) if simple is None else simple
         candidates = torch.cat([guesses, mixed.unsqueeze(-1)], -1) * unit[b].unsqueeze(-1)
         candidates = (candidates + level[b].unsqueeze(-1)) * scale[chosen].unsqueeze(-1)
-        found = self._average(candidates)
-        return AnsweredQueries(b, j, features, found, unit[b] * scale[chosen], candidates), h
+        answer = self._average(candidates)
+        return AnsweredQueries(b, j, features, answer, unit[b] * scale[chosen], candidates), h
 
     def _average(self, candidates: Tensor) -> Tensor:
         """Return the answers, (Q, O), of simple forecasts and the mixture."""

@@ -37,7 +37,7 @@ class AnsweredQueries(NamedTuple):
 
 
 class ForecastHead(nn.Module):
-    r"""Readout of a forecast: a mixture of simple forecasts :math:`s_k` and an answer of its own.
+    r"""Readout of a forecast: a mixture of simple forecasts :math:`s_k` and its own answer.
 
     .. math::
         y = \sum_k w_k s_k + (1 - \sum_k w_k) \, a
@@ -110,6 +110,6 @@ class ForecastHead(nn.Module):
             answer, gate = self.readout(features).chunk(2, -1)
             gate = gate.sigmoid()
             return features, gate * last[:, list(self.targets)] + (1 - gate) * answer
-        found = self.readout(features).view(*simple.shape[:2], -1)
-        answer, weights = found[..., :1], found[..., 1:].softmax(-1)
+        outputs = self.readout(features).view(*simple.shape[:2], -1)
+        answer, weights = outputs[..., :1], outputs[..., 1:].softmax(-1)
         return features, (weights * torch.cat([simple, answer], -1)).sum(-1)

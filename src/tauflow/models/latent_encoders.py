@@ -53,7 +53,7 @@ class Observations:
         return times.flip(1).cummin(dim=1).values.flip(1)
 
     def times_to_next(self) -> Tensor:
-        """Return the time from each measurement to the next one, (B, T); 0 where there is none."""
+        """Return the time from each measurement to the next one, (B, T); 0 after the last."""
         upcoming = self.next_event_times()[:, 1:]
         upcoming = torch.cat([upcoming, torch.full_like(self.elapsed[:, :1], torch.inf)], dim=1)
         known = self.has_measurement & upcoming.isfinite()

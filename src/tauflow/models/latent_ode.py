@@ -39,7 +39,7 @@ class LatentODE(AbstractLatentModel):
     Source: Rubanova et al. 2019, "Latent ODEs for irregularly-sampled time series", and their
     released code.
 
-    Differs from the released code: every sequence has times of its own instead of the union of a
+    Differs from the released code: every sequence has its own times instead of the union of a
     batch's; gaps run between measurements, where the code's ODE-RNN begins with a step of -0.01;
     the sum over samples is taken per sequence (``bound="batch"`` is the code's); the cross entropy
     is not divided by the number of samples once more; the GRU of ``"rnn"`` passes over steps

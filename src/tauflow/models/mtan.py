@@ -139,7 +139,7 @@ class MTAN(TimeAttention, AbstractStatelessModel):
     :class:`~tauflow.models.MTANFull`.
 
     Differs from the paper, as the authors' code does: heads share the embedding of time and have
-    matrices of their own; marks of what was measured go beside the values. Differs from both: no
+    separate matrices; marks of what was measured go beside the values. Differs from both: no
     bias of the keys, which the softmax would cancel.
 
     Args:

@@ -166,8 +166,8 @@ class MTANFull(AbstractLatentModel):
         return kl.sum(dim=-1) / observed.sum(dim=(-2, -1)).clamp(min=1)
 
     def _on_grid(self, z: Tensor) -> Tensor:
-        found: Tensor = z.unflatten(-1, (self.encoder.reference_points, -1))
-        return found
+        points: Tensor = z.unflatten(-1, (self.encoder.reference_points, -1))
+        return points
 
 
 class _Encoder(TimeAttention):

@@ -67,7 +67,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
 
     .. math:: \lambda_k(t) = s_k \log(1 + \exp(w_k^T h(t) / s_k))
 
-    with a learned scale :math:`s_k > 0`. An event of a type of its own, K, marks the start of the
+    with a learned scale :math:`s_k > 0`. An event of a type K marks the start of the
     observation at time 0.
 
     Source: Mei & Eisner 2017, "The neural Hawkes process: a neurally self-modulating multivariate
@@ -165,8 +165,8 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
             drawn = torch.rand(shape, generator=generator, dtype=gaps.dtype, device=device)
             ages = gaps.unsqueeze(-1) * drawn.to(gaps.device)
             compensator = self._log_intensity(states, ages).exp().sum(-1).mean(-1) * gaps
-        found: Tensor = chosen.where(is_event, 0.0).sum(1) - compensator.sum(1)
-        return found
+        likelihood: Tensor = chosen.where(is_event, 0.0).sum(1) - compensator.sum(1)
+        return likelihood
 
     def intensity(
         self,
@@ -333,7 +333,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
             if halvings == _HALVINGS:
                 is_rough = torch.zeros_like(is_rough)
             total = total.index_add(0, row[~is_rough], integral[~is_rough])
-            row, begin, width = (kept[is_rough] for kept in (row, begin, width / 2))
+            row, begin, width = (values[is_rough] for values in (row, begin, width / 2))
             if len(row) == 0:
                 break
             row, begin, width = row.repeat(2), torch.cat([begin, begin + width]), width.repeat(2)

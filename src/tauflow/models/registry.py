@@ -171,8 +171,8 @@ class ModelInfo:
         return "noncausal" not in self.outputs and not options.get("bidirectional")
 
 
-def _true_names(**facts: bool) -> frozenset[str]:
-    return frozenset(word.replace("_", " ") for word, holds in facts.items() if holds)
+def _true_names(**properties: bool) -> frozenset[str]:
+    return frozenset(word.replace("_", " ") for word, holds in properties.items() if holds)
 
 
 def _info_from_cell(entry: ModelEntry) -> ModelInfo:
@@ -185,7 +185,7 @@ def _info_from_cell(entry: ModelEntry) -> ModelInfo:
 
 def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
     kind = entry.model
-    reads = _true_names(
+    inputs = _true_names(
         features=not kind.takes_images, images=kind.takes_images, observed=kind.uses_observed
     )
     answers = _true_names(
@@ -194,7 +194,7 @@ def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
         queries=kind.answers_queries,
         noncausal=not kind.is_causal,
     )
-    return ModelInfo(entry.name, entry.build, reads, answers, entry.title, entry.paper)
+    return ModelInfo(entry.name, entry.build, inputs, answers, entry.title, entry.paper)
 
 
 def get_model_entry(name: str) -> ModelEntry | WholeModelEntry:
@@ -211,7 +211,7 @@ def get_model_info(name: str) -> ModelInfo:
     """Return what an experiment must know of a model.
 
     Raises:
-        UnknownNameError: there is none of that name; the nearest is suggested.
+        UnknownNameError: no model has that name; the nearest is suggested.
     """
     get_model_entry(name)  # refuse what is in neither catalog, in words that name both
     return (

@@ -31,7 +31,7 @@ class SeFT(AbstractStatelessModel):
     Source: Horn et al. 2020, "Set functions for time series"; sizes and what the paper leaves open
     as in the authors' code.
 
-    Differs from the code: features that do not change over time are no element of their own; a
+    Differs from the code: features that do not change over time are no separate element; a
     linear head on g is left to :class:`~tauflow.models.SequenceModel`; where dropout would take the
     attention off every element, it takes it off none. Differs from the paper, as the code does: no
     further network on the mean c.

@@ -24,15 +24,15 @@ def forecast_simply(
 
     Args:
         last: last value of each target, (Q, O).
-        values: of the targets at the samples of the window of each query, (Q, T, O), 0 where there
-            is none.
-        sampled: whether there is one, (Q, T, O).
+        values: of the targets at the samples of the window of each query, (Q, T, O), 0 where
+            none was measured.
+        sampled: whether one was measured, (Q, T, O).
         since: time of each row after the last sample, at most 0, (Q, T).
         lead_time: (Q, 1).
         periods: in the unit of times.
         gap: usual time between samples.
     """
-    found = [last, values.sum(1) / sampled.sum(1).clamp(min=1)]
+    forecasts = [last, values.sum(1) / sampled.sum(1).clamp(min=1)]
     for period in periods:
         # The small share keeps queries a whole number of periods ahead on the grid.
         lag = (lead_time / period - 1e-4).ceil().clamp(min=1) * period
@@ -40,8 +40,8 @@ def forecast_simply(
         for distance in (since - lead_time + lag, (phase - phase.round()) * period):
             weights = -2 * (distance / (gap / 2)).square().unsqueeze(-1)
             weights = weights.masked_fill(~sampled, torch.finfo(weights.dtype).min).softmax(1)
-            found.append((weights * values).sum(1))
-    return torch.stack(found, -1)
+            forecasts.append((weights * values).sum(1))
+    return torch.stack(forecasts, -1)
 
 
 def measure_window(values: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:

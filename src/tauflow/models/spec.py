@@ -113,9 +113,7 @@ def build_model(
         return _build_forecast_model(entry, spec, card)
     if "targets" in entry.outputs:
         if spec.head_init != "torch":
-            raise OptionError(
-                f"the model {entry.name!r} has a readout of its own; leave head_init out."
-            )
+            raise OptionError(f"the model {entry.name!r} has its own readout; leave head_init out.")
         if options.get("objective") != "reconstruction":
             options |= {"classes": card.target_size, "per_step": card.per_step}
         body = entry.build(card.input_size, spec.hidden_size, **options)
@@ -148,12 +146,12 @@ def _build_forecast_model(
     """Build a cell that answers queries, or a whole model that does so by itself."""
     options = dict(spec.options)
     if spec.head_init != "torch":
-        raise OptionError("forecasts at any time have a head of their own; leave head_init out.")
+        raise OptionError("forecasts at any time have their own head; leave head_init out.")
     if "queries" in entry.outputs:
         options["targets"] = card.query_targets
-        whole = entry.build(card.input_size, spec.hidden_size, **options)
-        assert isinstance(whole, AbstractWholeModel), "no cell answers queries"
-        return whole
+        model = entry.build(card.input_size, spec.hidden_size, **options)
+        assert isinstance(model, AbstractWholeModel), "no cell answers queries"
+        return model
     if "wiring" not in entry.inputs or not entry.is_causal(options):
         raise ArgumentError(
             f"a forecast at any time is a step of a cell from its last state, and {spec.cell!r} "
@@ -177,7 +175,7 @@ def _build_forecast_model(
 
 
 def _check_spread(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> None:
-    """Refuse a head of the spread of what has no values, or a head of its own."""
+    """Refuse a head of the spread for classes, and for models with their own head."""
     if spec.spread is None:
         return
     if card.task != "regress":
@@ -187,7 +185,7 @@ def _check_spread(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> None:
         )
     if "targets" in entry.outputs or card.image_size is not None:
         raise OptionError(
-            f"the model {entry.name!r} has a readout of its own, beside which no spread is "
+            f"the model {entry.name!r} has its own readout, beside which no spread is "
             "learned; leave spread out, or choose another model."
         )
 
@@ -212,8 +210,7 @@ def _build_image_model(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> 
         raise OptionError(f"{spec.cell!r} is a cell itself; leave out the option 'cell'.")
     if spec.head_init != "torch":
         raise OptionError(
-            f"{card.name} has images, whose models have a readout of their own; leave head_init "
-            "out."
+            f"{card.name} has images, whose models have their own readout; leave head_init out."
         )
     assert card.image_size is not None
     return build_convolutional(

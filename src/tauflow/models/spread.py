@@ -58,8 +58,8 @@ class AbstractSpreadHead(nn.Module):
         """Return the loss of the spread, to add to that of the predictions."""
 
     def _read(self, features: Tensor) -> Tensor:
-        found: Tensor = self.linear(features)
-        return found.view(*found.shape[:-1], self.output_size, self.numbers)
+        read: Tensor = self.linear(features)
+        return read.view(*read.shape[:-1], self.output_size, self.numbers)
 
 
 class QuantileHead(AbstractSpreadHead):
@@ -100,13 +100,13 @@ class QuantileHead(AbstractSpreadHead):
     ) -> Tensor:
         """Return the mean pinball loss of all levels."""
         # The prediction follows its own loss; the quantiles are learned around it.
-        found = self.quantiles(features, prediction.detach(), unit).to(batch.y.dtype)
-        count = found.shape[-1]
-        y = batch.y.view(found.shape[:-1]).repeat_interleave(count, -1)
+        levels = self.quantiles(features, prediction.detach(), unit).to(batch.y.dtype)
+        count = levels.shape[-1]
+        y = batch.y.view(levels.shape[:-1]).repeat_interleave(count, -1)
         known = batch.y_mask
         if known is not None and known.ndim == 3:  # of each value
             known = known.repeat_interleave(count, -1)
-        return _PINBALL(found.flatten(-2), replace(batch, y=y, y_mask=known))
+        return _PINBALL(levels.flatten(-2), replace(batch, y=y, y_mask=known))
 
 
 class GaussianHead(AbstractSpreadHead):
@@ -126,8 +126,8 @@ class GaussianHead(AbstractSpreadHead):
         z = Normal(0.0, 1.0).icdf(torch.tensor(QUANTILE_LEVELS)).to(prediction)
         scale = self._read(features).exp()
         scale = scale if unit is None else unit[..., None] * scale
-        found: Tensor = prediction.unsqueeze(-1) + scale * z
-        return found
+        quantile: Tensor = prediction.unsqueeze(-1) + scale * z
+        return quantile
 
     def loss(
         self,

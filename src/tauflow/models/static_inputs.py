@@ -24,7 +24,7 @@ class StaticInputs(AbstractWholeModel):
         places: numbers of the static inputs, which have the same value at all steps of a sequence.
 
     Raises:
-        ArgumentError: there are no such inputs, or the body has a loss or a head of its own.
+        ArgumentError: there are no such inputs, or the body has its own loss or head.
     """
 
     paper: ClassVar[str] = ""
@@ -32,10 +32,10 @@ class StaticInputs(AbstractWholeModel):
     def __init__(self, rnn: SequenceModule | AbstractWholeModel, places: Sequence[int]) -> None:
         super().__init__()
         if isinstance(rnn, AbstractWholeModel) and rnn.has_head:
-            raise ArgumentError(f"{type(rnn).__name__} has a head of its own, which takes no more.")
+            raise ArgumentError(f"{type(rnn).__name__} has its own head, which takes no more.")
         if hasattr(rnn, "training_loss"):
             raise ArgumentError(
-                f"{type(rnn).__name__} has a loss of its own, which knows no static inputs of the "
+                f"{type(rnn).__name__} has its own loss, which knows no static inputs of the "
                 "head. Choose another model."
             )
         places = tuple(places)

@@ -109,7 +109,7 @@ class TPatchGNN(AbstractStatelessModel):
                 f"heads={heads}."
             )
         chosen = tuple(range(D) if targets is None else targets)
-        if not chosen or not all(0 <= one < D for one in chosen):
+        if not chosen or not all(0 <= number < D for number in chosen):
             raise ArgumentError(
                 f"targets={targets!r}: expected numbers of the {format_count(D, 'channel')}, from "
                 "0 on; one of the inputs says which rows are queries."
@@ -125,8 +125,8 @@ class TPatchGNN(AbstractStatelessModel):
         self.bias = nn.Parameter(torch.empty(width))
         self.nodes = nn.Parameter(torch.empty(2, D, check_at_least(1, node_size=node_size)))
         self.layers = nn.ModuleList(
-            _Layer(one, heads, node_size, check_within(0.0, 1.0, dropout=dropout))
-            for one in repeat_counted(H, check_at_least(1, layers=layers))
+            _Layer(size, heads, node_size, check_within(0.0, 1.0, dropout=dropout))
+            for size in repeat_counted(H, check_at_least(1, layers=layers))
         )
         self.join = nn.Linear(self.patches * H, H)
         self.decoder = make_dense_net([H + E, H, H, 1], nn.ReLU)
@@ -163,9 +163,9 @@ class TPatchGNN(AbstractStatelessModel):
         state = self.join(h.flatten(2))[:, list(self.targets)]  # (B, O, H)
         row, step = asks.nonzero(as_tuple=True)
         when = self.embed_times(times[row, step]).unsqueeze(1).expand(-1, len(self.targets), -1)
-        found = self.decoder(torch.cat([state[row], when], dim=-1)).squeeze(-1)  # (Q, O)
-        answers: Tensor = found.new_zeros(*asks.shape, found.shape[-1])
-        return answers.index_put((row, step), found)
+        answer = self.decoder(torch.cat([state[row], when], dim=-1)).squeeze(-1)  # (Q, O)
+        answers: Tensor = answer.new_zeros(*asks.shape, answer.shape[-1])
+        return answers.index_put((row, step), answer)
 
     def read_patches(self, x: Tensor, times: Tensor, observed: Tensor) -> Tensor:
         """Return what the samples put into the patches, (B, D, M, H).
@@ -218,9 +218,9 @@ class _Layer(nn.Module):
         h = h.transpose(1, 2)  # (B, M, D, H)
         moved = []
         for node, shift, gate in zip(nodes, self.shifts, self.gates, strict=True):
-            own = node.expand(*h.shape[:-1], -1)
-            opened = torch.relu(torch.tanh(gate(torch.cat([h, own], dim=-1))))
-            moved.append(own + opened * shift(h))
+            embedding = node.expand(*h.shape[:-1], -1)
+            opened = torch.relu(torch.tanh(gate(torch.cat([h, embedding], dim=-1))))
+            moved.append(embedding + opened * shift(h))
         graph = torch.relu(moved[0] @ moved[1].mT).softmax(dim=-1)
         mixed: Tensor = torch.relu(self.mix(torch.cat([h, graph.mT @ h], dim=-1)))
         return mixed.transpose(1, 2)

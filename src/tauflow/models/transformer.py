@@ -27,7 +27,7 @@ class Transformer(AbstractStatelessModel):
         y = \mathrm{LN}(z)
 
     Each step attends to itself and the valid steps before; a masked step repeats the output of the
-    one before, or zero if there is none. With D inputs and width N the model has
+    one before, or zero before the first. With D inputs and width N the model has
     (D + 4) N + L (12 N^2 + 13 N) parameters.
 
     Source: Vaswani et al. 2017, "Attention is all you need"; normalisation first as in Xiong et al.

@@ -105,8 +105,8 @@ class Ensemble(AbstractModelWrapper):
 
     def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
         """Return the mean of the members' quantiles, (..., O, Q)."""
-        found = [member.quantiles(x, **times_and_masks) for member in self.members]  # type: ignore[operator]
-        return average_predictions(torch.stack(found), "regress", self.weights)
+        members = [member.quantiles(x, **times_and_masks) for member in self.members]  # type: ignore[operator]
+        return average_predictions(torch.stack(members), "regress", self.weights)
 
 
 def average_predictions(

@@ -1,4 +1,4 @@
-"""Adaptive Runge-Kutta solvers, with steps of their own for every sample of a batch.
+"""Adaptive Runge-Kutta solvers, with separate steps for every sample of a batch.
 
 The steps are torchode's, as torchdiffeq gives one step size and one success to a whole batch.
 

@@ -78,8 +78,8 @@ class BacksolveAdjoint(torch.autograd.Function):
         grad_h = start[:, end.shape[-1] :] * scale
         # The end moves with the field when the gap grows.
         grad_gap = (grad_end * ctx.field(end)).sum(dim=-1, keepdim=True)
-        found = iter(system.gradients)
-        grads = [next(found) if need else None for need in ctx.needs_input_grad[4:]]
+        gradients = iter(system.gradients)
+        grads = [next(gradients) if need else None for need in ctx.needs_input_grad[4:]]
         return (None, None, grad_h, grad_gap, *grads)
 
 
@@ -90,17 +90,17 @@ def _differentiate_steps(
     needs_input_grad: Sequence[bool],
     grad_output: Tensor,
 ) -> list[Tensor | None]:
-    """Return the gradients of state, gap and parameters, with a graph of their own."""
-    # Nodes of their own, past which nothing is pulled; the field holds the parameters themselves.
+    """Return the gradients of state, gap and parameters, with their own graph."""
+    # Separate nodes, past which nothing is pulled; the field holds the parameters themselves.
     h, gap, *parameters = *(tensor.view_as(tensor) for tensor in inputs[:2]), *inputs[2:]
     end, _ = solve(field, h, gap, settings)
     sources = [
         tensor for tensor, need in zip((h, gap, *parameters), needs_input_grad, strict=True) if need
     ]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad(end, sources, grad_output, create_graph=True, allow_unused=True)
     )
-    return [next(found) if need else None for need in needs_input_grad]
+    return [next(gradients) if need else None for need in needs_input_grad]
 
 
 class _AdjointSystem:
@@ -182,10 +182,10 @@ def check_adjoint_parameters(
             f"not in parameters, of shapes {missing}. With adjoint=True list every such tensor, "
             "e.g. parameters=tuple(module.parameters())."
         )
-    leaves, met = _find_leaves(
+    leaves, is_reached = _find_leaves(
         [edge for node, _ in computed for edge in node.next_functions], computed
     )
-    if met or any(id(leaf) in listed for leaf in leaves):
+    if is_reached or any(id(leaf) in listed for leaf in leaves):
         raise ArgumentError(
             f"{where}: parameters has a tensor and another one that it was computed from, whose "
             "gradient would count twice. Leave out the computed one."
@@ -194,11 +194,11 @@ def check_adjoint_parameters(
 
 def _find_leaves(edges: Sequence[Edge], stop: AbstractSet[Edge]) -> tuple[list[Tensor], bool]:
     """Return the leaves that a graph comes from, not past ``stop``, and whether it came there."""
-    seen, todo, leaves, met = set(), list(edges), [], False
+    seen, todo, leaves, is_reached = set(), list(edges), [], False
     while todo:
         edge = todo.pop()
         if edge in stop:
-            met = True
+            is_reached = True
             continue
         node = edge[0]
         if node is None or node in seen:
@@ -207,4 +207,4 @@ def _find_leaves(edges: Sequence[Edge], stop: AbstractSet[Edge]) -> tuple[list[T
         if (leaf := getattr(node, "variable", None)) is not None:
             leaves.append(leaf)
         todo.extend(node.next_functions)
-    return leaves, met
+    return leaves, is_reached

@@ -133,10 +133,10 @@ class Hypersolver(nn.Module):
             loss.backward()
             optimizer.step()
             schedule.step()
-        whole = slice(0, len(h))
+        every_row = slice(0, len(h))
         with torch.no_grad():
-            left = (self.g(inputs[whole]) - residual[whole]).square().mean()
-        return float((left / residual[whole].square().mean()).sqrt())
+            left = (self.g(inputs[every_row]) - residual[every_row]).square().mean()
+        return float((left / residual[every_row].square().mean()).sqrt())
 
 
 def _reuse_first(field: Callable[[Tensor], Tensor], slope: Tensor) -> Callable[[Tensor], Tensor]:

@@ -41,7 +41,7 @@ def check_semilinear_solver(solver: str) -> str:
     """Return a name of :data:`SOLVERS`.
 
     Raises:
-        UnknownNameError: it is none; of an adaptive solver the error says why.
+        UnknownNameError: no solver has that name; of an adaptive one the error says why.
     """
     if solver in ADAPTIVE_METHODS:
         raise UnknownNameError(
@@ -74,20 +74,20 @@ def integrate_semilinear(
     delta = dt / substeps
     if solver == "fused":
         for _ in range(substeps):
-            drive, decay = terms(h)
+            constant, decay = terms(h)
             # Multiplied through by delta, so that a gap of zero gives h and not 0 * inf.
-            h = (capacity * h + delta * drive) / (capacity + delta * decay)
+            h = (capacity * h + delta * constant) / (capacity + delta * decay)
         return h
     if solver == "exponential":
         for _ in range(substeps):
-            drive, decay = terms(h)
+            constant, decay = terms(h)
             r = delta * decay / capacity
-            h = torch.exp(-r) * h + delta / capacity * drive * _relative_expm1(r)
+            h = torch.exp(-r) * h + delta / capacity * constant * _relative_expm1(r)
         return h
 
     def field(at: Tensor) -> Tensor:
-        drive, decay = terms(at)
-        return (drive - decay * at) / capacity
+        constant, decay = terms(at)
+        return (constant - decay * at) / capacity
 
     return integrate(field, h, dt, tableau=TABLEAUS[solver], substeps=substeps)
 

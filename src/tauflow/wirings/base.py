@@ -105,7 +105,7 @@ class AbstractWiring(ABC):
         """Let the constructor say what is meant by names that other libraries use.
 
         One that is inherited is made the class's own, which ``dataclass`` then keeps. Where the
-        class adds fields, or there is none to inherit, ``dataclass`` writes one.
+        class adds fields, or has no constructor to inherit, ``dataclass`` writes one.
         """
         adds_fields = any("ClassVar" not in str(kind) for kind in get_annotations(cls).values())
         inherited = "__init__" not in vars(cls)

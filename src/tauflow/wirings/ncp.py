@@ -198,7 +198,7 @@ def _connect(
 ) -> None:
     """Let every chooser (row) take ``count`` distinct choices (columns), forgetting no choice.
 
-    A choice that nobody took then takes as many choosers as the others have on average.
+    A choice that no chooser took then takes as many choosers as the others have on average.
     """
     taken: set[int] = set()
     for chooser in choosers:

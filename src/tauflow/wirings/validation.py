@@ -86,7 +86,7 @@ def check_layers(
     members = [neuron for _, neurons in named_layers for neuron in neurons]
     if sorted(members) != list(range(units)) or len(dict(named_layers)) != len(named_layers):
         raise WiringError(
-            f"{where}: layers must have names of their own and hold each of the neurons 0 "
+            f"{where}: layers must have different names and hold each of the neurons 0 "
             f"to {units - 1} once, got {named_layers}."
         )
     last, neurons = named_layers[-1]

@@ -59,7 +59,7 @@ def test_a_wiring_can_be_described():
 def test_what_does_not_take_images_is_refused():
     with pytest.raises(ArgumentError, match=r"own has images, .*'transformer' takes features"):
         build_model(ModelSpec("transformer", 4), images().card)
-    with pytest.raises(OptionError, match="readout of their own"):
+    with pytest.raises(OptionError, match="their own readout"):
         build_model(ModelSpec("cfc", 4, head_init="keras"), images().card)
     with pytest.raises(OptionError, match="'gru' is a cell itself; leave out the option 'cell'"):
         build_model(ModelSpec("gru", 4, options={"cell": "lstm"}), images().card)

@@ -130,7 +130,7 @@ def test_a_wiring_that_does_not_fit_is_refused_when_the_cell_is_built(kind, wiri
     [
         ([("a", (2, 3)), ("b", (0, 1))], "hold each of the neurons 0 to 5 once"),
         ([("a", (2, 3, 4, 5)), ("b", (0, 1, 2))], "hold each of the neurons 0 to 5 once"),
-        ([("a", (2, 3, 4)), ("a", (0, 1, 5))], "have names of their own"),
+        ([("a", (2, 3, 4)), ("a", (0, 1, 5))], "have different names"),
         ([("a", (0, 1, 2)), ("b", (3, 4, 5))], "last layer, 'b', must begin with the output"),
     ],
 )

@@ -63,7 +63,7 @@ def test_the_synapses_of_another_wiring_give_the_same_network():
         (([[1]], [[1, 0]]), r"sensory has shape \(1, 2\) beside 1 neuron"),
         ((RECURRENT, SENSORY, 4), "output_size=4 asks for more outputs"),
         ((RECURRENT, SENSORY, 1, [("a", [0, 1])]), "hold each of the neurons 0 to 2 once"),
-        ((RECURRENT, SENSORY, 1, [("a", [1, 2]), ("a", [0])]), "names of their own"),
+        ((RECURRENT, SENSORY, 1, [("a", [1, 2]), ("a", [0])]), "different names"),
         ((RECURRENT, SENSORY, 1, [("a", [0]), ("b", [1, 2])]), "'b', must begin with the output"),
     ],
 )

@@ -90,7 +90,7 @@ WRONG_WHOLE = [
         "'seft' answers once per sequence, but pendulum has a target",
     ),
     ({"cell": "convolutional"}, ArgumentError, "'convolutional' takes images, but pendulum has"),
-    ({"cell": "rnn-vae", "head_init": "keras"}, OptionError, "readout of its own; leave head_init"),
+    ({"cell": "rnn-vae", "head_init": "keras"}, OptionError, "its own readout; leave head_init"),
     ({"cell": "transformer", "wiring": {"kind": "full"}}, OptionError, "has no option 'wiring'"),
     ({"cell": "rnn-vae", "classes": 2}, OptionError, "'classes' follows from the data set"),
     ({"cell": "rnn-vea"}, UnknownNameError, "Did you mean 'rnn-vae'"),

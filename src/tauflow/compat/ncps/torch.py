@@ -244,13 +244,13 @@ class CfC(_Sequence):
             )
             self.rnn = build_network(OurCfC, input_size, units, **options)
             return
-        given = {
+        arguments = {
             "activation": None if activation == "lecun_tanh" else activation,
             "backbone_units": backbone_units,
             "backbone_layers": backbone_layers,
             "backbone_dropout": backbone_dropout,
         }
-        for name, value in given.items():
+        for name, value in arguments.items():
             if value is not None:
                 raise ArgumentError(
                     f"CfC: {name}={value!r} with a wiring, which has no backbone. Leave it out."

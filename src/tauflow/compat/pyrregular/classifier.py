@@ -54,6 +54,10 @@ class PyrregularClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         probabilities: NDArray[np.float64] = self.estimator_.predict_proba(values, t=times)
         return probabilities
 
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share of series that get their label."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
 
 def read_series(X: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """Return the values, (T_i, I), and times, (T_i,), of each series of an array of pyrregular."""
@@ -62,6 +66,6 @@ def read_series(X: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
 
     dense, times = X.irr.to_dense()
     # shorter series are padded with NaN, in their times too
-    kept = [np.isfinite(row[0]) for row in times]
-    values = [row[:, there].T for row, there in zip(dense, kept, strict=True)]
-    return values, [row[0, there] for row, there in zip(times, kept, strict=True)]
+    is_row = [np.isfinite(row[0]) for row in times]
+    values = [row[:, there].T for row, there in zip(dense, is_row, strict=True)]
+    return values, [row[0, there] for row, there in zip(times, is_row, strict=True)]

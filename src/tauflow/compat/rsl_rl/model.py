@@ -68,7 +68,7 @@ class RecurrentModel(_Base):  # type: ignore[misc]
 
 
 class EpisodeRNN(nn.Module):
-    """A sequence module with the calls that rsl_rl makes of its own ``RNN``.
+    """A sequence module with the methods of ``rsl_rl.modules.RNN``.
 
     Args:
         rnn: sequence module.

@@ -49,7 +49,7 @@ class RecurrentPolicy(_Base):  # type: ignore[misc]
             or the name of an entry of a ``Dict`` observation space with one element, which is no
             feature then. An environment that skips lost frames says so by a longer time step.
         shared_lstm: whether the critic reads the actor's outputs, without gradients to them.
-        enable_critic_lstm: whether the critic has a sequence module of its own; if neither, it
+        enable_critic_lstm: whether the critic has its own sequence module; if neither, it
             reads the features.
         **options: of sb3-contrib's ``RecurrentActorCriticPolicy``, such as ``net_arch``.
 
@@ -123,8 +123,8 @@ class RecurrentPolicy(_Base):  # type: ignore[misc]
         features: Tensor, lstm_states: _States, episode_starts: Tensor, lstm: "_Core"
     ) -> tuple[Tensor, _States]:
         """Run a sequence module; sb3-contrib calls this for actor and critic."""
-        found: tuple[Tensor, _States] = lstm(features, lstm_states, episode_starts)
-        return found
+        outputs: tuple[Tensor, _States] = lstm(features, lstm_states, episode_starts)
+        return outputs
 
     def predict(
         self,

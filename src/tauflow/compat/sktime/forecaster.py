@@ -57,8 +57,8 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
         import pandas as pd
 
         steps = self._find_steps(fh)
-        found = self.estimator_.predict(self.history_.to_numpy(dtype="float64"))
-        rows = found[[step - 1 for step in steps]]
+        forecast = self.estimator_.predict(self.history_.to_numpy(dtype="float64"))
+        rows = forecast[[step - 1 for step in steps]]
         return pd.DataFrame(rows, fh.to_absolute_index(self.cutoff), self.history_.columns)
 
     def _find_steps(self, fh: Any) -> list[int]:

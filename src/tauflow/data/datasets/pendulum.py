@@ -39,7 +39,7 @@ PENDULUM = DatasetCard(
     sizes=(1024, 256, 256),
     source="generated",
     licence="none needed (generated)",
-    split="every sequence is independent; each part has a random stream of its own",
+    split="every sequence is independent; each part has its own random stream",
     loss="mse",
     metric="mse",
     forecast=True,
@@ -116,7 +116,7 @@ def load_pendulum(
     )
 
 
-def simulate(start: Floats, times: Floats, drive: DrivingTorque) -> Floats:
+def simulate(start: Floats, times: Floats, torque: DrivingTorque) -> Floats:
     """Integrate pendulums from observation to observation, by steps of 1/16 s at most.
 
     Args:
@@ -132,25 +132,25 @@ def simulate(start: Floats, times: Floats, drive: DrivingTorque) -> Floats:
     substeps = max(SUBSTEPS, math.ceil(longest / MAX_STEP - 1e-6))
     states = [start]
     for now, following in zip(times.T[:-1], times.T[1:], strict=True):
-        states.append(_advance(states[-1], now, following, drive, substeps))
+        states.append(_advance(states[-1], now, following, torque, substeps))
     return np.stack(states, axis=-1)
 
 
 def _advance(
-    state: Floats, now: Floats, following: Floats, drive: DrivingTorque, substeps: int
+    state: Floats, now: Floats, following: Floats, torque: DrivingTorque, substeps: int
 ) -> Floats:
     step = (following - now) / substeps
     for substep in range(substeps):
         state = _rk4_step(
-            state, now + substep * step, step, lambda s, t: _compute_derivative(s, t, drive)
+            state, now + substep * step, step, lambda s, t: _compute_derivative(s, t, torque)
         )
     return state
 
 
-def _compute_derivative(state: Floats, time: Floats, drive: DrivingTorque) -> Floats:
+def _compute_derivative(state: Floats, time: Floats, torque: DrivingTorque) -> Floats:
     angle, velocity = state
     pull = -(NATURAL_FREQUENCY**2) * np.sin(angle)
-    return np.stack([velocity, pull - DAMPING * velocity + drive(time)])
+    return np.stack([velocity, pull - DAMPING * velocity + torque(time)])
 
 
 def _rk4_step(
@@ -166,7 +166,7 @@ def _rk4_step(
 def _generate(
     size: int, steps: int, noise: float, mean_gap: float, rng: np.random.RandomState
 ) -> SequenceBatch:
-    drive = DrivingTorque(
+    driving = DrivingTorque(
         amplitude=rng.uniform(0.0, 1.0, size),
         frequency=rng.uniform(0.5, 1.5, size),
         phase=rng.uniform(0.0, 2 * np.pi, size),
@@ -176,10 +176,10 @@ def _generate(
     gaps = np.clip(rng.exponential(mean_gap, (size, steps)), low, high)
     # One observation more than there are inputs: the last is a target only.
     times = np.concatenate([np.zeros((size, 1)), gaps.cumsum(1)], axis=1)
-    angle, velocity = simulate(start, times, drive)
+    angle, velocity = simulate(start, times, driving)
     clean = np.stack([np.sin(angle), np.cos(angle), velocity], axis=-1)
     seen = clean[:, :-1] + noise * rng.standard_normal((size, steps, 3))
-    torque = drive(times.T[:-1]).T
+    torque = driving(times.T[:-1]).T
     x = np.concatenate([seen, torque[..., None], gaps[..., None]], axis=-1)
     return SequenceBatch(
         x=torch.from_numpy(x.astype(np.float32)),

@@ -101,8 +101,8 @@ class S6Cell(AbstractScanCell):
         delta = F.softplus(F.linear(F.linear(u, self.W_1), self.W_2, self.b_delta)) * dt
         A = -torch.exp(self.log_A)
         exponent = (delta.unsqueeze(-1) * A).flatten(-2)
-        drive = (u.unsqueeze(-1) * F.linear(u, self.W_B).unsqueeze(-2)).flatten(-2)
-        added = torch.expm1(exponent) / A.flatten() * drive
+        inflow = (u.unsqueeze(-1) * F.linear(u, self.W_B).unsqueeze(-2)).flatten(-2)
+        added = torch.expm1(exponent) / A.flatten() * inflow
         return Precomputed((torch.exp(exponent), added, F.linear(u, self.W_C), u))
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch N"]:

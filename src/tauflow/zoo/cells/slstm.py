@@ -77,9 +77,9 @@ class SLSTMCell(AbstractTimeFeatureCell):
         """Return the gates' share of the input, and R with zeros between the heads."""
         N, k = self.hidden_size, self.hidden_size // self.heads
         head = torch.arange(N, device=x.device) // k
-        own = (head.unsqueeze(1) == head).to(x.dtype).repeat(4, 1)
+        same_head = (head.unsqueeze(1) == head).to(x.dtype).repeat(4, 1)
         gates = F.linear(self.features(x, dt), self.W, self.b)
-        return Precomputed((gates,), (self.R.repeat(1, self.heads) * own,))
+        return Precomputed((gates,), (self.R.repeat(1, self.heads) * same_head,))
 
     def update(
         self, h: StateTensor, gates: Float[Tensor, "B G"], R: Float[Tensor, "G N"]

@@ -88,8 +88,14 @@ class BRITS(AbstractStatelessModel):
             prediction_loss: of the output, against the targets.
             epoch: not used.
         """
-        given: dict[str, Any] = {"dt": batch.dt, "mask": batch.mask, "observed": batch.observed}
-        inputs, _ = self._prepare(f"{type(self).__name__}.training_loss", batch.x, **given)
+        inputs_of_batch: dict[str, Any] = {
+            "dt": batch.dt,
+            "mask": batch.mask,
+            "observed": batch.observed,
+        }
+        inputs, _ = self._prepare(
+            f"{type(self).__name__}.training_loss", batch.x, **inputs_of_batch
+        )
         estimates = torch.stack(self._estimate(inputs))
         measured = get_observed(inputs).to(estimates.dtype)
         valid = torch.ones_like(measured)

@@ -137,10 +137,10 @@ class GraFITi(AbstractStatelessModel):
             c = of_channels(c, torch.cat([at_time, u], dim=-1), to_channel)
             tau = of_times(tau, torch.cat([at_channel, u], dim=-1), to_time)
             u = F.relu(u + update(torch.cat([u, at_time, at_channel], dim=-1)))
-        found = self.output(torch.cat([u, tau[to_time], c[to_channel]], dim=-1)).squeeze(-1)
+        answer = self.output(torch.cat([u, tau[to_time], c[to_channel]], dim=-1)).squeeze(-1)
         if self.has_query_input:
-            found = found.masked_fill(~asked, 0.0)
-        answers = found.new_zeros(*shape, self.channels).index_put((row, step, channel), found)
+            answer = answer.masked_fill(~asked, 0.0)
+        answers = answer.new_zeros(*shape, self.channels).index_put((row, step, channel), answer)
         chosen: Tensor = answers[..., list(self.targets)]
         return chosen
 
@@ -169,11 +169,11 @@ class EdgeAttention(nn.Module):
             node: of each edge, (E,).
         """
         query = self.query(nodes)
-        own, key, value = (
+        query_of_edge, key, value = (
             z.unflatten(-1, (self.heads, -1))
             for z in (query[node], self.key(edges), self.value(edges))
         )
-        score = (own * key).sum(-1) / math.sqrt(query.shape[-1])  # (E, M)
+        score = (query_of_edge * key).sum(-1) / math.sqrt(query.shape[-1])  # (E, M)
         places = node.unsqueeze(-1).expand_as(score)
         empty = score.new_zeros(len(nodes), self.heads)
         top = empty.scatter_reduce(0, places, score.detach(), "amax", include_self=False)
