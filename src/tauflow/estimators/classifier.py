@@ -20,10 +20,10 @@ from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.evaluation.calibration import calibrate
 from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
+from tauflow.tabular.cell_values import find_missing
 from tauflow.tabular.from_frame import read_category_order
 from tauflow.tabular.sequences import Sequences
 
-from .arrays import find_missing
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .reading import is_table, list_columns

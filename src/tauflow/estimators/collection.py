@@ -53,7 +53,8 @@ class SequenceCollection:
     @property
     def ids(self) -> NDArray[Any] | None:
         """Of a table, the id of each sequence, (B,), in the order in which they first occur."""
-        return self._rows.ids
+        ids: NDArray[Any] | None = self._rows.ids
+        return ids
 
     @property
     def shape(self) -> tuple[int]:

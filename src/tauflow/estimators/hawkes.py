@@ -230,7 +230,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         It is in the unit of the times, and in seconds where these are dates.
         """
         streams = self._read_new(X, start, now, ids)
-        return self._predict_next(streams)[0] - streams.y
+        found: Floats = self._predict_next(streams)[0] - streams.y
+        return found
 
     def predict_next(
         self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None

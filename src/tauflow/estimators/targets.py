@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array
 from tauflow._internal.checks import check_at_least, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes
+from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, find_missing
 from tauflow.tabular.sequences import Sequences, SourceTable, format_names
 from tauflow.training.defaults import (
     DEFAULT_ENSEMBLE,
@@ -20,7 +20,7 @@ from tauflow.training.defaults import (
     MIN_SEQUENCES_FOR_VALIDATION,
 )
 
-from .arrays import find_missing, to_array
+from .arrays import to_array
 from .input_kwargs import INPUT_KWARGS
 from .training import AUTO, TrainingPlan
 

@@ -126,7 +126,7 @@ def _to_column(name: str, values: Any) -> _Column:
 
 def read_category_order(values: Any) -> tuple[str, ...]:
     """Return the categories of a column whose dtype orders them, else ``()``."""
-    dtype = getattr(values, "dtype", None)
+    dtype: Any = getattr(values, "dtype", None)
     if getattr(dtype, "ordered", False):
         return tuple(map(str, dtype.categories))
     is_enum = type(dtype).__name__ == "Enum"  # of Polars and narwhals

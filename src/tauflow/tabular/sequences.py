@@ -42,14 +42,14 @@ class Sequences:
         rows: numbers of the rows in a table, (R,).
         times: of these rows, (R,), as numbers.
         unsorted: how many rows of the table were earlier than the row before of the same id.
-        values: features, (R, I), NaN where missing.
+        values: features, (R, I), NaN where missing; or types of events, (R,).
         dt: time since the row before, (R,), of the first row of a sequence too; ``None`` if X
             came without times, or if only ``times`` say it.
         dated: whether the times of X were dates or durations, and not numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
         source: the table that X is.
         targets: columns of it that y names, (N,) each.
-        y: targets, (N, ...).
+        y: targets, (N, ...), an array if there are any.
         weight: how much each sequence counts, (N,); ``None`` if all count alike.
         is_single: whether they are one sequence that came without an axis for several.
         moments: times of the rows, (R,), as the table has them.
@@ -63,13 +63,13 @@ class Sequences:
     rows: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
     times: Floats = field(default_factory=lambda: np.zeros(0))
     unsorted: int = 0
-    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    values: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0)))
     dt: Floats | None = None
     dated: bool = False
     steps: int | None = None
     source: SourceTable | None = None
     targets: tuple[NDArray[Any], ...] = ()
-    y: NDArray[Any] | None = None
+    y: Any = None
     weight: Floats | None = None
     is_single: bool = False
     moments: NDArray[Any] | None = None
