@@ -1,13 +1,13 @@
 """How to train: the optimizer, its schedule, clipping, batches and selection, as checked data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
 from itertools import pairwise
 from typing import Any
 
-from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of
 from tauflow._internal.init_args import to_python_number
 from tauflow._internal.json_io import to_lists
 from tauflow._internal.registry import suggest_name
@@ -23,9 +23,92 @@ from .torch_registry import (
 
 LENGTH_DEPENDENT_SCHEDULES = ("cosine", "one_cycle")
 """Schedules that go over the whole training, and depend on how long it is."""
-_MIN_LR_SCHEDULES = ("cosine", "plateau")
 RHO_OPTIONS = {"rmsprop": "alpha", "adadelta": "rho"}
 """What optimizers call the decay rate of their average of squares."""
+_DOWN_TO_MIN_LR = ("cosine", "plateau")
+_OWN_SCHEDULES = ("constant", "exponential", *LENGTH_DEPENDENT_SCHEDULES, "plateau")
+_CHOICES = {
+    "autocast": ("bfloat16",),
+    "schedule_interval": ("epoch", "step"),
+    "clip": ("none", "norm", "per_tensor"),
+    "select": ("best", "last"),
+    "on_divergence": ("raise", "stop"),
+    "class_weight_mean": ("weights", "entries"),
+}
+_MINIMA = {
+    **dict.fromkeys(("epochs", "batch_size", "eval_batch_size", "accumulate", "patience"), 1),
+    **{"curriculum_epochs": 1, "warmup_steps": 0},
+}
+_RANGES: dict[str, dict[str, float]] = {
+    "lr": {"above": 0.0},
+    "l2": {"low": 0.0},
+    "decay": {"above": 0.0, "high": 1.0},
+    "clip_norm": {"above": 0.0},
+    "ema": {"above": 0.0, "below": 1.0},
+}
+_CONTRADICTIONS: tuple[tuple[Callable[["Recipe"], bool], str], ...] = (
+    (
+        lambda r: r.min_lr is not None and r.decay is None and r.schedule not in _DOWN_TO_MIN_LR,
+        "min_lr is the floor of a decay; give a decay, or leave it out.",
+    ),
+    (
+        lambda r: r.warmup_steps > 0 and r.schedule == "one_cycle",
+        "schedule='one_cycle' has its own warm-up; leave warmup_steps out.",
+    ),
+    (
+        lambda r: r.schedule == "plateau" and r.select == "last",
+        "schedule='plateau' waits for a better score; set select='best'.",
+    ),
+    (
+        lambda r: r.schedule == "plateau" and r.schedule_interval == "step",
+        "schedule='plateau' looks at scores, once an epoch.",
+    ),
+    (
+        lambda r: r.schedule in ("constant", "exponential", "cosine") and bool(r.schedule_options),
+        "schedule={0.schedule!r} has no schedule_options.",
+    ),
+    (
+        lambda r: (r.schedule == "exponential") != (r.decay is not None),
+        "schedule={0.schedule!r} contradicts decay={0.decay!r}. Give a decay with "
+        "schedule='exponential', and only then.",
+    ),
+    (
+        lambda r: r.class_weight_mean is not None and r.class_weights is None,
+        "class_weight_mean needs class_weights; give them, or leave it out.",
+    ),
+    (
+        lambda r: (r.curriculum is None) != (r.curriculum_epochs is None),
+        "curriculum={0.curriculum!r} contradicts curriculum_epochs={0.curriculum_epochs!r}. Give "
+        "both, or none.",
+    ),
+    (
+        lambda r: any(later <= sooner for sooner, later in pairwise(r.curriculum or ())),
+        "curriculum must increase, got {0.curriculum!r}. Sort the step counts.",
+    ),
+    (
+        lambda r: (r.clip != "none") != (r.clip_norm is not None),
+        "clip={0.clip!r} contradicts clip_norm={0.clip_norm!r}. Give a clip_norm with clip='norm' "
+        "or 'per_tensor', and only then.",
+    ),
+    (
+        lambda r: r.on_divergence == "stop" and r.select == "last",
+        "on_divergence='stop' keeps the best epoch; set select='best'.",
+    ),
+    (
+        lambda r: r.patience is not None and r.select == "last",
+        "patience waits for a better score; set select='best'.",
+    ),
+    (
+        lambda r: r.select_by is not None and r.select == "last",
+        "select='last' selects by no metric; leave select_by out.",
+    ),
+    (
+        lambda r: not r.score_last_epoch and (r.select == "last" or r.epochs < 2),
+        "score_last_epoch=False leaves no epoch to select with select={0.select!r} and "
+        "epochs={0.epochs}. Set select='best' and epochs to at least 2.",
+    ),
+)
+"""When options contradict each other, and what to say then."""
 
 
 def _check_field_names(recipe: type["Recipe"]) -> type["Recipe"]:
@@ -158,102 +241,44 @@ class Recipe:
             object.__setattr__(self, name, to_json_options(name, getattr(self, name)))
         if isinstance(self.optimizer, str):
             object.__setattr__(self, "optimizer", self.optimizer.lower())
-        self._check_choices()
-        self._check_numbers()
-        self._check_combinations()
-
-    def _check_choices(self) -> None:
         check_one_of(OPTIMIZERS, optimizer=self.optimizer)
-        ours = ("constant", "exponential", *LENGTH_DEPENDENT_SCHEDULES, "plateau")
-        if self.schedule not in ours:
-            check_one_of((*ours, *SCHEDULERS), schedule=self.schedule)
-        if self.autocast is not None:
-            check_one_of(("bfloat16",), autocast=self.autocast)
-        check_one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
-        check_one_of(("none", "norm", "per_tensor"), clip=self.clip)
-        check_one_of(("best", "last"), select=self.select)
-        check_one_of(("raise", "stop"), on_divergence=self.on_divergence)
-        if self.class_weight_mean is not None:
-            check_one_of(("weights", "entries"), class_weight_mean=self.class_weight_mean)
+        if self.schedule not in _OWN_SCHEDULES:
+            check_one_of((*_OWN_SCHEDULES, *SCHEDULERS), schedule=self.schedule)
+        self._check_values()
+        for is_wrong, message in _CONTRADICTIONS:
+            if is_wrong(self):
+                raise ArgumentError(message.format(self))
+
+    def _check_values(self) -> None:
+        """Refuse values that are out of range, of what is not passed to PyTorch."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
         for name in ("drop_last", "shuffle", "score_last_epoch"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+            check_bool(**{name: getattr(self, name)})
+        for name in _CHOICES.keys() & given.keys():
+            check_one_of(_CHOICES[name], **{name: given[name]})
+        for name in _MINIMA.keys() & given.keys():
+            check_at_least(_MINIMA[name], **{name: given[name]})
+        for name in _RANGES.keys() & given.keys():
+            _check_number(name, given[name], **_RANGES[name])
+        if self.min_lr is not None:
+            _check_number("min_lr", self.min_lr, low=0.0, high=self.lr)
+        self._check_lists()
 
-    def _check_numbers(self) -> None:
-        check_at_least(1, epochs=self.epochs)
-        check_at_least(1, batch_size=self.batch_size)
-        check_at_least(1, eval_batch_size=self.eval_batch_size)
-        check_at_least(0, warmup_steps=self.warmup_steps)
-        check_at_least(1, accumulate=self.accumulate)
-        if self.patience is not None:
-            check_at_least(1, patience=self.patience)
-        _check_number("lr", self.lr, above=0.0)
-        ranges: dict[str, dict[str, float]] = {
-            "weight_decay": {"low": 0.0},
-            "l2": {"low": 0.0},
-            "eps": {"above": 0.0},
-            "rho": {"low": 0.0, "below": 1.0},
-            "decay": {"above": 0.0, "high": 1.0},
-            "min_lr": {"low": 0.0, "high": self.lr},
-            "clip_norm": {"above": 0.0},
-            "ema": {"above": 0.0, "below": 1.0},
-        }
-        for name, limits in ranges.items():
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), **limits)
-        if self.betas is not None:
-            if not isinstance(self.betas, tuple) or len(self.betas) != 2:
-                raise ArgumentError(f"betas must be a tuple of two numbers, got {self.betas!r}.")
-            for beta in self.betas:
-                _check_number("betas", beta, low=0.0, below=1.0)
-        if self.class_weights is not None:
-            self._check_class_weights(self.class_weights)
+    def _check_lists(self) -> None:
+        if self.class_weights not in (None, BALANCED):
+            if not isinstance(self.class_weights, tuple) or len(self.class_weights) < 2:
+                raise ArgumentError(
+                    f"class_weights must be {BALANCED!r} or a tuple of one number per class, got "
+                    f"{self.class_weights!r}."
+                )
+            for weight in self.class_weights:
+                _check_number("class_weights", weight, above=0.0)
         if self.curriculum is not None:
-            self._check_curriculum(self.curriculum)
-
-    def _check_class_weights(self, weights: tuple[float, ...] | str) -> None:
-        if weights == BALANCED:
-            return
-        if not isinstance(weights, tuple) or len(weights) < 2:
-            raise ArgumentError(
-                f"class_weights must be {BALANCED!r} or a tuple of one number per class, got "
-                f"{weights!r}."
-            )
-        for weight in weights:
-            _check_number("class_weights", weight, above=0.0)
-
-    def _check_curriculum(self, steps: tuple[int, ...]) -> None:
-        if not isinstance(steps, tuple) or not steps:
-            raise ArgumentError(f"curriculum must be a tuple of step counts, got {steps!r}.")
-        for count in steps:
-            check_at_least(1, curriculum=count)
-        if any(later <= sooner for sooner, later in pairwise(steps)):
-            raise ArgumentError(f"curriculum must increase, got {steps!r}. Sort the step counts.")
-        if self.curriculum_epochs is not None:
-            check_at_least(1, curriculum_epochs=self.curriculum_epochs)
-
-    def _check_combinations(self) -> None:
-        self._check_schedule()
-        if (self.schedule == "exponential") != (self.decay is not None):
-            raise ArgumentError(
-                f"schedule={self.schedule!r} contradicts decay={self.decay!r}. "
-                "Give a decay with schedule='exponential', and only then."
-            )
-        if self.class_weight_mean is not None and self.class_weights is None:
-            raise ArgumentError(
-                "class_weight_mean needs class_weights; give them, or leave it out."
-            )
-        if (self.curriculum is None) != (self.curriculum_epochs is None):
-            raise ArgumentError(
-                f"curriculum={self.curriculum!r} contradicts "
-                f"curriculum_epochs={self.curriculum_epochs!r}. Give both, or none."
-            )
-        if (self.clip != "none") != (self.clip_norm is not None):
-            raise ArgumentError(
-                f"clip={self.clip!r} contradicts clip_norm={self.clip_norm!r}. "
-                "Give a clip_norm with clip='norm' or 'per_tensor', and only then."
-            )
-        self._check_selection()
+            steps = self.curriculum
+            if not isinstance(steps, tuple) or not steps:
+                raise ArgumentError(f"curriculum must be a tuple of step counts, got {steps!r}.")
+            for count in steps:
+                check_at_least(1, curriculum=count)
 
     @property
     def effective_batch_size(self) -> int:
@@ -272,37 +297,6 @@ class Recipe:
         found = {name: value for name, value in said.items() if value is not None}
         decays = self.weight_decay or has_option(OPTIMIZERS[self.optimizer], "weight_decay")
         return found | ({"weight_decay": self.weight_decay} if decays else {})
-
-    def _check_schedule(self) -> None:
-        if (
-            self.min_lr is not None
-            and self.decay is None
-            and self.schedule not in _MIN_LR_SCHEDULES
-        ):
-            raise ArgumentError("min_lr is the floor of a decay; give a decay, or leave it out.")
-        if self.warmup_steps and self.schedule == "one_cycle":
-            raise ArgumentError("schedule='one_cycle' has its own warm-up; leave warmup_steps out.")
-        if self.schedule == "plateau" and self.select == "last":
-            raise ArgumentError("schedule='plateau' waits for a better score; set select='best'.")
-        if self.schedule == "plateau" and self.schedule_interval == "step":
-            raise ArgumentError("schedule='plateau' looks at scores, once an epoch.")
-        is_own = self.schedule in ("constant", "exponential", "cosine")
-        if is_own and self.schedule_options is not None:
-            raise ArgumentError(f"schedule={self.schedule!r} has no schedule_options.")
-
-    def _check_selection(self) -> None:
-        if self.on_divergence == "stop" and self.select == "last":
-            raise ArgumentError("on_divergence='stop' keeps the best epoch; set select='best'.")
-        if self.patience is not None and self.select == "last":
-            raise ArgumentError("patience waits for a better score; set select='best'.")
-        if self.select_by is not None and self.select == "last":
-            raise ArgumentError("select='last' selects by no metric; leave select_by out.")
-        if not self.score_last_epoch and (self.select == "last" or self.epochs < 2):
-            raise ArgumentError(
-                "score_last_epoch=False leaves no epoch to select with "
-                f"select={self.select!r} and epochs={self.epochs}. "
-                "Set select='best' and epochs to at least 2."
-            )
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> "Recipe":
