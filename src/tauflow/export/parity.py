@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ExportError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import first_sample
@@ -43,9 +44,9 @@ class Parity:
 
     def __str__(self) -> str:
         return (
-            f"at most {self.max_difference:.1e} from the model over {self.sequences} irregular "
-            f"sequence{'s' * (self.sequences > 1)} of {self.steps} "
-            f"step{'s' * (self.steps > 1)} (tolerance {self.tolerance:.2g})"
+            f"at most {self.max_difference:.1e} from the model over "
+            f"{format_count(self.sequences, 'irregular sequence')} of "
+            f"{format_count(self.steps, 'step')} (tolerance {self.tolerance:.2g})"
         )
 
 
