@@ -107,10 +107,10 @@ class AdaptiveIntervals:
         return held
 
     def _check_shape(self, values: Any) -> Floats:
-        found = np.asarray(values, np.float64)
-        if self._miss is not None and found.shape != self._miss.shape:
+        array = np.asarray(values, np.float64)
+        if self._miss is not None and array.shape != self._miss.shape:
             raise ShapeError(
-                f"AdaptiveIntervals: got numbers of shape {found.shape}, but earlier ones had "
+                f"AdaptiveIntervals: got numbers of shape {array.shape}, but earlier ones had "
                 f"{self._miss.shape}. Keep one object for each stream."
             )
-        return found
+        return array

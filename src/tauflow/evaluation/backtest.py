@@ -56,24 +56,24 @@ class BacktestResult:
         known = self.frame.dropna(subset=["truth", "prediction"])
 
         def score(group: "DataFrame") -> Any:
-            truth, told = group["truth"], group["prediction"]
-            found = {
-                "mae": metrics.mean_absolute_error(truth, told),
-                "rmse": metrics.root_mean_squared_error(truth, told),
-                "mase": ((truth - told).abs() / group["scale"]).mean(),
+            truth, prediction = group["truth"], group["prediction"]
+            values = {
+                "mae": metrics.mean_absolute_error(truth, prediction),
+                "rmse": metrics.root_mean_squared_error(truth, prediction),
+                "mase": ((truth - prediction).abs() / group["scale"]).mean(),
                 **dict.fromkeys(("pinball", "coverage", "width"), np.nan),
                 "count": len(group),
             }
             if "crps" in group:
-                found["crps"] = group["crps"].mean()
+                values["crps"] = group["crps"].mean()
             if self.interval is not None and group["low"].notna().all():
                 low, high = group["low"], group["high"]
                 ends = ((1 - self.interval) / 2, low), ((1 + self.interval) / 2, high)
-                losses = [metrics.mean_pinball_loss(truth, one, alpha=a) for a, one in ends]
+                losses = [metrics.mean_pinball_loss(truth, end, alpha=a) for a, end in ends]
                 inside = (low <= truth) & (truth <= high)
-                found |= {"pinball": np.mean(losses), "coverage": inside.mean()}
-                found["width"] = (high - low).mean()
-            return pandas.Series(found)
+                values |= {"pinball": np.mean(losses), "coverage": inside.mean()}
+                values["width"] = (high - low).mean()
+            return pandas.Series(values)
 
         groups = known.groupby(list(by), sort=False)
         columns = [c for c in known.columns if c not in by]
@@ -184,10 +184,12 @@ def backtest(
         folds = _make_id_folds(source, check_at_least(2, id_folds=id_folds), refit)
         parts = []
         for number, fold in enumerate(folds):
-            others = [n for one in folds[:number] + folds[number + 1 :] for n in one]
+            others = [
+                n for fold_of_others in folds[:number] + folds[number + 1 :] for n in fold_of_others
+            ]
             fitted = source.fit_again([source.rows[n] for n in others])
-            own = [{n: end for n, end in cut.items() if n in fold} for cut in cuts]
-            parts += _forecast_cuts(fitted, [cut for cut in own if cut], scales, options)
+            ends = [{n: end for n, end in cut.items() if n in fold} for cut in cuts]
+            parts += _forecast_cuts(fitted, [cut for cut in ends if cut], scales, options)
     pandas = require("pandas", extra="tables")
     return BacktestResult(pandas.concat(parts, ignore_index=True), interval)
 
@@ -212,7 +214,7 @@ def _make_id_folds(source: BacktestSource, count: int, refit: bool) -> list[list
             f"{len(source.ids)}. Give a SequenceForecaster, as many ids at least, and no refit."
         )
     order = np.random.default_rng(0).permutation(len(source.ids))
-    return [sorted(one.tolist()) for one in np.array_split(order, count)]
+    return [sorted(part.tolist()) for part in np.array_split(order, count)]
 
 
 def _forecast_cuts(
@@ -237,15 +239,19 @@ def _forecast_cuts(
             named = {name_of_model: source.forecast(histories, future, options.interval)}
             deciles = _forecast_deciles(source, histories, future) if options.crps else None
         values = [source.values[rows] for rows in histories]
-        for name, one in forecast_naively(values, horizon, options.season).items():
-            named[name] = (one,)
+        for name, naive in forecast_naively(values, horizon, options.season).items():
+            named[name] = (naive,)
         if lags:
             if booster is None or options.refit:
                 booster = fit_boosting(values, horizon, lags)
             named["gradient boosting"] = (forecast_boosting(booster, values, horizon, lags),)
-        for name, told in named.items():
-            own = deciles if name == name_of_model else None
-            parts.append(_tabulate(source, known, future, name, told, scales, own, options.crps))
+        for name, forecast in named.items():
+            deciles_of_model = deciles if name == name_of_model else None
+            parts.append(
+                _tabulate(
+                    source, known, future, name, forecast, scales, deciles_of_model, options.crps
+                )
+            )
     return parts
 
 
@@ -253,11 +259,11 @@ def _forecast_deciles(
     source: BacktestSource, known: list[NDArray[np.int64]], future: list[NDArray[np.int64]]
 ) -> Floats:
     """Return the deciles of forecasts, (N, H, O, 9); the forecast itself stands for the median."""
-    found: list[Floats] = []
+    between: list[Floats] = []
     for level in (0.2, 0.4, 0.6, 0.8):
         value, low, high = source.forecast(known, future, level)
-        found = [low, *(found or [value]), high]
-    return np.stack(found, -1)
+        between = [low, *(between or [value]), high]
+    return np.stack(between, -1)
 
 
 def _make_source(model: Any, frame: Any, t: Any) -> BacktestSource:
@@ -292,7 +298,7 @@ def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list
             cuts = [{}]
     else:
         cuts = [{n: length - b for n, length in lengths.items()} for b in back]
-    kept = [
+    ends = [
         {
             n: end
             for n, end in cut.items()
@@ -300,14 +306,14 @@ def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list
         }
         for cut in cuts
     ]
-    if not all(kept):
+    if not all(ends):
         raise DataError(
             f"the rows are too few for {format_count(origins, 'origin')} "
             f"{format_count(step, 'row')} apart: the first one needs "
             f"{format_count(_MIN_ROWS, 'row')} of a series before it and {source.horizon} after "
-            "it, and there is none with as many. Ask for fewer origins, or a smaller step."
+            "it, and none has as many. Ask for fewer origins, or a smaller step."
         )
-    return kept
+    return ends
 
 
 def _compute_scales(
@@ -329,7 +335,7 @@ def _tabulate(
     known: list[tuple[int, NDArray[np.int64]]],
     future: list[NDArray[np.int64]],
     model: str,
-    told: tuple[Floats, ...],
+    forecasts: tuple[Floats, ...],
     scales: dict[int, Floats],
     deciles: Floats | None,
     with_crps: bool,
@@ -339,11 +345,11 @@ def _tabulate(
     horizon, targets = source.horizon, source.targets
     count, size = len(known), len(targets)
     truth = np.stack([source.values[rows] for rows in future])
-    low, high = told[1:] if len(told) == 3 else (np.full(truth.shape, np.nan),) * 2
+    low, high = forecasts[1:] if len(forecasts) == 3 else (np.full(truth.shape, np.nan),) * 2
     origins = np.array([rows[-1] for _, rows in known])
     more = {}
     if with_crps:  # twice the mean pinball loss of the deciles
-        error = truth[..., None] - (told[0][..., None] if deciles is None else deciles)
+        error = truth[..., None] - (forecasts[0][..., None] if deciles is None else deciles)
         share = 0.5 if deciles is None else np.arange(1, 10) / 10
         losses = np.maximum(share * error, (share - 1) * error)
         more["crps"] = 2 * losses.mean(-1).ravel()
@@ -356,7 +362,7 @@ def _tabulate(
             "step": np.tile(np.repeat(np.arange(1, horizon + 1), size), count),
             "target": np.tile(targets, count * horizon),
             "truth": truth.ravel(),
-            "prediction": told[0].ravel(),
+            "prediction": forecasts[0].ravel(),
             "low": low.ravel(),
             "high": high.ravel(),
             "scale": np.concatenate([np.tile(scales[number], horizon) for number, _ in known]),

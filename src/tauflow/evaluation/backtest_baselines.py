@@ -16,9 +16,9 @@ def forecast_naively(
 ) -> dict[str, Floats]:
     """Return forecasts, (N, H, O), of what is known, (T, O) each; NaN where nothing is."""
     steps = np.arange(1, horizon + 1)[:, None]
-    found: dict[str, list[Floats]] = {"persistence": [], "drift": []}
+    forecasts: dict[str, list[Floats]] = {"persistence": [], "drift": []}
     if season is not None:
-        found["seasonal naive"] = []
+        forecasts["seasonal naive"] = []
     for values in histories:
         filled = _fill_forward(values)
         last = filled[-1]
@@ -27,15 +27,15 @@ def forecast_naively(
         final = len(values) - 1 - np.argmax(known[::-1], axis=0)
         columns = np.arange(values.shape[1])
         rise = (last - values[first, columns]) / np.maximum(final - first, 1)
-        found["persistence"].append(np.broadcast_to(last, (horizon, len(last))))
+        forecasts["persistence"].append(np.broadcast_to(last, (horizon, len(last))))
         missed = len(values) - 1 - final  # rows after the last known value
-        found["drift"].append(last + (steps + missed) * rise)
+        forecasts["drift"].append(last + (steps + missed) * rise)
         if season is not None:
             places = len(values) - season + (steps[:, 0] - 1) % season
             enough = places >= 0
             again = np.where(enough[:, None], filled[np.maximum(places, 0)], last)
-            found["seasonal naive"].append(again)
-    return {name: np.stack(one) for name, one in found.items()}
+            forecasts["seasonal naive"].append(again)
+    return {name: np.stack(rows) for name, rows in forecasts.items()}
 
 
 def _fill_forward(values: Floats) -> Floats:
@@ -49,8 +49,8 @@ def _fill_forward(values: Floats) -> Floats:
 def _compute_lags(values: Floats, ends: NDArray[np.int64], lags: int) -> Floats:
     """Return the last values before rows, (E, L * O), NaN before the first row."""
     places = ends[:, None] - np.arange(1, lags + 1)
-    found = np.where(places[..., None] < 0, np.nan, values[np.maximum(places, 0)])
-    return found.reshape(len(ends), -1)
+    lagged = np.where(places[..., None] < 0, np.nan, values[np.maximum(places, 0)])
+    return lagged.reshape(len(ends), -1)
 
 
 def fit_boosting(histories: list[Floats], horizon: int, lags: int) -> list[Any]:
@@ -79,11 +79,11 @@ def forecast_boosting(
     models: list[Any], histories: list[Floats], horizon: int, lags: int
 ) -> Floats:
     """Return forecasts, (N, H, O), of what :func:`fit_boosting` returned."""
-    found = []
+    forecasts = []
     for values in histories:
         last = _fill_forward(values)[-1]
         rows = _compute_lags(values, np.full(horizon, len(values)), lags)
         rows = np.column_stack([rows, np.arange(1, horizon + 1)])
         changes = [np.full(horizon, np.nan) if m is None else m.predict(rows) for m in models]
-        found.append(last + np.stack(changes, -1))
-    return np.stack(found)
+        forecasts.append(last + np.stack(changes, -1))
+    return np.stack(forecasts)

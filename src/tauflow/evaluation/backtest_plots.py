@@ -31,10 +31,10 @@ def plot_backtest(scores: "DataFrame", shown: "DataFrame", title: str) -> "Figur
             left.plot(part["step"], part["mae"], style, color=colour, label=name, marker=marker)
         left.set(title="error over the horizon", xlabel="rows ahead", ylabel="mean absolute error")
         left.set_ylim(bottom=0)
-        own = shown[shown["model"] == ours]
-        truth = own.drop_duplicates("time").sort_values("time")
+        rows_of_model = shown[shown["model"] == ours]
+        truth = rows_of_model.drop_duplicates("time").sort_values("time")
         right.plot(truth["time"], truth["truth"], color=INK, linewidth=1, label="truth")
-        for number, (_, part) in enumerate(own.groupby("origin", sort=False)):
+        for number, (_, part) in enumerate(rows_of_model.groupby("origin", sort=False)):
             label = None if number else "forecast"
             right.plot(part["time"], part["prediction"], color=BLUE, linewidth=1.4, label=label)
             if np.isfinite(part["low"]).all():

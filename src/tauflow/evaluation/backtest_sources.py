@@ -127,10 +127,10 @@ class EstimatorSource(BacktestSource):
             more["at"] = np.where(late, lead_time[~late].max(initial=lead_time.min()), lead_time)
         elif self.model._has_lead_times:
             more["lead_time"] = lead_time
-        found = self.model.predict(X, interval=interval, **more)
-        answers = found if isinstance(found, tuple) else (found,)
-        shaped = (one.reshape(len(known), self.horizon, -1) for one in answers)
-        return tuple(np.where(late[..., None], np.nan, one) for one in shaped)
+        prediction = self.model.predict(X, interval=interval, **more)
+        answers = prediction if isinstance(prediction, tuple) else (prediction,)
+        shaped = (answer.reshape(len(known), self.horizon, -1) for answer in answers)
+        return tuple(np.where(late[..., None], np.nan, answer) for answer in shaped)
 
     def fit_again(self, known: list[Rows]) -> "EstimatorSource":
         """Return the source with a clone that was fitted to some rows."""
@@ -174,14 +174,14 @@ class PredictorSource(BacktestSource):
         for rows, later in zip(known, future, strict=True):
             parts.append(self.data.iloc[rows])
             if schema.known:
-                given = [*filter(None, (schema.id, schema.time)), *schema.known]
-                parts.append(self.data.iloc[later][given])  # nothing else of later rows
-        found = self.model.predict(pandas.concat(parts), interval=interval)
+                columns_given = [*filter(None, (schema.id, schema.time)), *schema.known]
+                parts.append(self.data.iloc[later][columns_given])  # nothing else of later rows
+        prediction = self.model.predict(pandas.concat(parts), interval=interval)
         names = list(schema.outputs)
         words = [""] if interval is None else ["", " low", " high"]
         columns = [[f"{name}{word}" for name in names] for word in words]
         shape = len(known), self.horizon, len(self.targets)
-        return tuple(found[one].to_numpy(np.float64).reshape(shape) for one in columns)
+        return tuple(prediction[name].to_numpy(np.float64).reshape(shape) for name in columns)
 
 
 def _to_seconds(times: NDArray[Any]) -> Floats:
@@ -196,36 +196,36 @@ def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> 
     if longest is None or model._counts_samples:
         horizon: int = model._built["horizon"]
         return horizon
-    gaps = np.concatenate([_to_seconds(np.diff(times[one])) for one in rows])
+    gaps = np.concatenate([_to_seconds(np.diff(times[places])) for places in rows])
     gaps = gaps[gaps > 0]
     return max(1, int(longest / np.median(gaps) + 1e-6)) if len(gaps) else 1
 
 
 def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str, Any]:
     """Return a table as it was read for the training: its rows, targets, times and series."""
-    sheet = read_table(data, schema, variables=schema.variables or None, is_training_data=False)
+    table = read_table(data, schema, variables=schema.variables or None, is_training_data=False)
     for role, names in {"id": [schema.id], "time": [schema.time], "target": targets}.items():
         for name in names:
             if name is not None:
-                sheet.check_name(name, role)
-    names, codes = get_ids(sheet, schema.id)
-    frame = to_pandas(sheet)
-    shown = np.arange(len(sheet))
+                table.check_name(name, role)
+    names, codes = get_ids(table, schema.id)
+    frame = to_pandas(table)
+    shown = np.arange(len(table))
     times: NDArray[Any] = shown
     if schema.time is not None:
-        is_dated = read_times(sheet, schema.time, None, skip_date_check=True).dated
-        shown, times = frame[schema.time].to_numpy(), np.asarray(sheet.columns[schema.time])
+        is_dated = read_times(table, schema.time, None, skip_date_check=True).dated
+        shown, times = frame[schema.time].to_numpy(), np.asarray(table.columns[schema.time])
         if times.dtype.kind == "O":
-            times = to_dates(times.tolist()) if is_dated else sheet.numbers(schema.time)
+            times = to_dates(times.tolist()) if is_dated else table.numbers(schema.time)
     rows = [np.flatnonzero(codes == n) for n in range(len(names))]
     ids = np.array(["the series"], object)
     if schema.id is not None:
-        ids = frame[schema.id].to_numpy()[[one[0] for one in rows]]
+        ids = frame[schema.id].to_numpy()[[places[0] for places in rows]]
     return {
         "data": frame,
-        "values": np.stack([sheet.numbers(name) for name in targets], axis=1),
+        "values": np.stack([table.numbers(name) for name in targets], axis=1),
         "times": times,
         "shown_times": shown,
         "ids": ids,
-        "rows": [one[np.argsort(times[one], kind="stable")] for one in rows],
+        "rows": [places[np.argsort(times[places], kind="stable")] for places in rows],
     }

@@ -39,26 +39,26 @@ class Certainty:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any], outputs: int) -> "Certainty":
+    def from_dict(cls, entries: Mapping[str, Any], outputs: int) -> "Certainty":
         """Return what :meth:`to_dict` described, of a model with so many outputs.
 
         Raises:
             TypeError, ValueError: it is no such thing.
         """
-        threshold, conformal = facts["threshold"], facts["conformal"]
-        found = cls(
+        threshold, conformal = entries["threshold"], entries["conformal"]
+        certainty = cls(
             None if threshold is None else _build(Threshold, threshold),
             None if conformal is None else _build(Conformal, conformal),
         )
-        if found.threshold is not None and found.threshold.positive not in (0, 1):
+        if certainty.threshold is not None and certainty.threshold.positive not in (0, 1):
             raise ValueError("the positive class of a threshold is 0 or 1")
-        if found.conformal is not None:
-            found.conformal.check(outputs)
-        return found
+        if certainty.conformal is not None:
+            certainty.conformal.check(outputs)
+        return certainty
 
 
-def _build(kind: Any, facts: Mapping[str, Any]) -> Any:
-    values = to_tuples(facts)
+def _build(kind: Any, entries: Mapping[str, Any]) -> Any:
+    values = to_tuples(entries)
     if wrong := find_type_mismatch(kind.__init__, values):
         raise TypeError(wrong)
     return kind(**values)
@@ -76,8 +76,8 @@ def check_certainty_options(
         DataError: the validation split holds one class alone.
     """
     card = data.card
-    given = {"calibrate": calibrate, "threshold": threshold, "intervals": intervals or None}
-    wrong = next((name for name, value in given.items() if value is not None), None)
+    options = {"calibrate": calibrate, "threshold": threshold, "intervals": intervals or None}
+    wrong = next((name for name, value in options.items() if value is not None), None)
     if wrong is not None and card.task == "binary" and card.target_size > 1:
         raise ArgumentError(
             f"{wrong} is for a single target or several values, and {card.name!r} has several "
@@ -161,9 +161,9 @@ def fit_certainty(
         model = calibrate_model(model, valid, calibrate, task=card.task).eval()
     chosen, conformal = None, None
     if isinstance(threshold, str | Mapping) and valid is not None:
-        found = collect_outputs(model, valid)
-        probability = compute_probabilities(found.prediction.double(), card.task)[:, positive]
-        is_positive = found.y.flatten().round().numpy() == positive
+        outputs = collect_outputs(model, valid)
+        probability = compute_probabilities(outputs.prediction.double(), card.task)[:, positive]
+        is_positive = outputs.y.flatten().round().numpy() == positive
         value = choose_threshold(is_positive, probability.numpy(), threshold)
         chosen = Threshold(value, positive, describe_rule(threshold))
     elif threshold is not None:

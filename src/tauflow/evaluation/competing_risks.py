@@ -46,8 +46,8 @@ class CumulativeIncidence:
             known = ", ".join(map(str, self.incidence))
             raise ArgumentError(f"there was no event of cause {cause!r}. Causes: {known}.")
         place = np.searchsorted(self.times, times, side="right")
-        found: Floats = np.append(0.0, self.incidence[cause])[place]
-        return found
+        values: Floats = np.append(0.0, self.incidence[cause])[place]
+        return values
 
 
 def cumulative_incidence(
@@ -121,12 +121,12 @@ def combine_causes(survival: NDArray[Any]) -> Floats:
             f"survival has shape {curves.shape}, expected (C, N, K): one curve of each of N "
             "sequences for each of C causes. Stack those of the models."
         )
-    whole = np.concatenate([np.ones((*curves.shape[:2], 1)), curves], axis=2)
-    if not ((whole >= 0) & (whole <= 1)).all() or (np.diff(whole) > 1e-12).any():
+    from_one = np.concatenate([np.ones((*curves.shape[:2], 1)), curves], axis=2)
+    if not ((from_one >= 0) & (from_one <= 1)).all() or (np.diff(from_one) > 1e-12).any():
         raise DataError("survival must hold probabilities, from 0 to 1, that never rise with time.")
-    hazards = -np.diff(np.log(np.maximum(whole, _SMALLEST)))
+    hazards = -np.diff(np.log(np.maximum(from_one, _SMALLEST)))
     total = hazards.sum(0)
     share = np.divide(hazards, total, out=np.zeros_like(hazards), where=total > 0)
-    lost = -np.diff(whole.prod(0))
+    lost = -np.diff(from_one.prod(0))
     incidence: Floats = np.cumsum(share * lost, axis=2)
     return incidence

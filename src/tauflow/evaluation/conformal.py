@@ -26,7 +26,7 @@ class Conformal:
     For exchangeable data an interval of level 1 - α holds a new target with a probability of at
     least 1 - α, whatever the model and the distribution (Vovk et al. 2005; Lei et al. 2018,
     "Distribution-Free Predictive Inference for Regression"). Each output, so each step of a
-    horizon, has scores of its own. Of a model that learned quantiles the interval between two of
+    horizon, has its own scores. Of a model that learned quantiles the interval between two of
     them is moved by what it lacks (conformalised quantile regression: Romano et al. 2019), so that
     it is as wide as the case needs.
 
@@ -89,12 +89,12 @@ class Conformal:
         if levels is not None and self.levels and self.levels != tuple(map(float, levels)):
             raise ValueError("the scores are of other quantiles than those of the model")
         bases = max(1, len(self.levels) // 2)
-        kept = [len(_list_kept_ranks(count)) for count in self.counts]
+        counts = [len(_list_kept_ranks(count)) for count in self.counts]
         if len(self.counts) != outputs or len(self.scores) != bases:
             raise ValueError(
                 f"scores of {format_count(len(self.counts), 'output')}, expected {outputs}"
             )
-        if any([len(column) for column in base] != kept for base in self.scores):
+        if any([len(column) for column in base] != counts for base in self.scores):
             raise ValueError("the numbers of scores and their counts disagree")
         columns = [column for base in self.scores for column in base]
         if not all(map(math.isfinite, chain(*columns))) or any(
@@ -144,7 +144,7 @@ class Conformal:
 
     def _find_margin(self, base: int, output: int, level: float) -> float:
         """Return the score at rank ceil((n + 1) level) of n."""
-        count, kept = self.counts[output], self.scores[base][output]
+        count, scores = self.counts[output], self.scores[base][output]
         rank = math.ceil((count + 1) * level - 1e-9)
         if rank > count:
             least = math.ceil(level / (1 - level) - 1e-9)
@@ -154,7 +154,7 @@ class Conformal:
                 f"there were {count}. Ask for a lower level, at most "
                 f"{100 * count / (count + 1):.3g} %, or train with a larger validation split."
             )
-        return float(kept[np.searchsorted(_list_kept_ranks(count), rank)])
+        return float(scores[np.searchsorted(_list_kept_ranks(count), rank)])
 
 
 def check_level(level: float) -> float:
@@ -173,11 +173,11 @@ def fit_conformal(model: nn.Module, data: SequenceBatch) -> Conformal:
         model: of values, trained on other data.
         data: the validation split; weights of sequences do not count.
     """
-    found = collect_outputs(model, data, with_quantiles=True)
-    quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
+    outputs = collect_outputs(model, data, with_quantiles=True)
+    quantiles = None if outputs.quantiles is None else outputs.quantiles.double().numpy()
     levels = getattr(model, "quantile_levels", ())
-    y = found.y.double().numpy().reshape(found.prediction.shape)
-    return Conformal.fit(found.prediction.double().numpy(), y, quantiles, levels)
+    y = outputs.y.double().numpy().reshape(outputs.prediction.shape)
+    return Conformal.fit(outputs.prediction.double().numpy(), y, quantiles, levels)
 
 
 def _list_kept_ranks(count: int) -> NDArray[np.int64]:

@@ -40,8 +40,8 @@ def has_quantiles(model: nn.Module) -> bool:
 def predict_quantiles(model: nn.Module, batch: SequenceBatch) -> Tensor:
     """Return the quantiles that a model has learned, (..., O, Q)."""
     options = {} if batch.observed is None else {"observed": batch.observed}
-    found: Tensor = model.quantiles(batch.x, dt=batch.dt, mask=batch.mask, **options)  # type: ignore[operator]
-    return found
+    quantiles: Tensor = model.quantiles(batch.x, dt=batch.dt, mask=batch.mask, **options)  # type: ignore[operator]
+    return quantiles
 
 
 def predict_spread(model: nn.Module, batch: SequenceBatch, task: str = "regress") -> Tensor:
@@ -62,11 +62,11 @@ def predict_spread(model: nn.Module, batch: SequenceBatch, task: str = "regress"
             f"{type(model).__name__}. Train with ensemble=5 (--ensemble 5)."
         )
     options = {} if batch.observed is None else {"observed": batch.observed}
-    found = ensemble.predict_members(batch.x, dt=batch.dt, mask=batch.mask, **options)
+    members = ensemble.predict_members(batch.x, dt=batch.dt, mask=batch.mask, **options)
     if isinstance(model, Calibrated):
-        found = model.correct(found)
-    found = found if task == "regress" else compute_probabilities(found, task)
-    return found.std(0, correction=0)
+        members = model.correct(members)
+    members = members if task == "regress" else compute_probabilities(members, task)
+    return members.std(0, correction=0)
 
 
 def compute_probabilities(logits: Tensor, task: str) -> Tensor:
@@ -93,14 +93,14 @@ def predict_split(
     """
     with_quantiles = with_quantiles and has_quantiles(model)
     device = next(model.parameters(), torch.empty(0)).device
-    found, quantiles = [], []
+    predictions, quantiles = [], []
     with evaluation_mode(model):
         for first in range(0, len(data), _BATCH_SIZE):
             batch = data[first : first + _BATCH_SIZE].to(device)
-            found.append(predict(model, batch).cpu())
+            predictions.append(predict(model, batch).cpu())
             if with_quantiles:
                 quantiles.append(predict_quantiles(model, batch).cpu())
-    return torch.cat(found), torch.cat(quantiles) if quantiles else None
+    return torch.cat(predictions), torch.cat(quantiles) if quantiles else None
 
 
 def collect_outputs(
@@ -108,9 +108,9 @@ def collect_outputs(
 ) -> ModelOutputs:
     """Return what :func:`predict_split` does of the entries that count, with their targets."""
     prediction, quantiles = predict_split(model, data, with_quantiles=with_quantiles)
-    found = select_entries("a prediction", prediction, data, mark_unknown=True)
-    y = found.y.reshape(found.prediction.shape) if found.y.is_floating_point() else found.y
+    entries = select_entries("a prediction", prediction, data, mark_unknown=True)
+    y = entries.y.reshape(entries.prediction.shape) if entries.y.is_floating_point() else entries.y
     if quantiles is not None:
-        valid = found.valid
+        valid = entries.valid
         quantiles = quantiles.flatten(0, -3) if valid is None else quantiles[valid]
-    return ModelOutputs(found.prediction, y, found.expand(torch.arange(len(data))), quantiles)
+    return ModelOutputs(entries.prediction, y, entries.expand(torch.arange(len(data))), quantiles)

@@ -36,8 +36,8 @@ class SurvivalCurve:
             before: whether to return the limit from the left instead, P(T >= t).
         """
         place = np.searchsorted(self.times, times, side="left" if before else "right")
-        found: Floats = np.append(1.0, self.survival)[place]
-        return found
+        values: Floats = np.append(1.0, self.survival)[place]
+        return values
 
 
 def kaplan_meier(
@@ -121,7 +121,9 @@ def concordance_index(durations: Any, predicted: Any, events: Any = None) -> flo
         right += np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)
         pairs += later.sum()
     if not pairs:
-        raise DataError("no two durations can be compared: nobody is known to outlive an event.")
+        raise DataError(
+            "no two durations can be compared: no duration is known to outlast an event."
+        )
     return float(right / pairs)
 
 
@@ -150,7 +152,7 @@ def survival_brier_score(
             part; by default of these durations.
 
     Raises:
-        ArgumentError: nobody is followed up to a time.
+        ArgumentError: no duration reaches a time.
         DataError: as of :func:`kaplan_meier`; or a time is not finite, or a probability none from
             0 to 1.
         ShapeError: shapes do not fit.
@@ -166,19 +168,23 @@ def survival_brier_score(
     if not ((survival >= 0) & (survival <= 1)).all():
         raise DataError("survival must hold probabilities, from 0 to 1.")
     censoring = censoring or kaplan_meier(durations, events, censoring=True)
-    kept, own = censoring(times), censoring(durations, before=True)
-    if (times >= durations.max()).any() or (kept <= 0).any():
-        late = times[(times >= durations.max()) | (kept <= 0)][0]
+    uncensored_until, uncensored_before = censoring(times), censoring(durations, before=True)
+    if (times >= durations.max()).any() or (uncensored_until <= 0).any():
+        late = times[(times >= durations.max()) | (uncensored_until <= 0)][0]
         raise ArgumentError(
-            f"nobody is followed beyond the time {late:g}: the last duration is "
+            f"no duration reaches beyond the time {late:g}: the last one is "
             f"{durations.max():g}. Give earlier times."
         )
     died = (durations[:, None] <= times) & events[:, None]
     alive = durations[:, None] > times
-    inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
-    errors = died * survival**2 * inverse[:, None] + alive * (1.0 - survival) ** 2 / kept
-    found: Floats = errors.mean(axis=0)
-    return found
+    inverse = np.divide(
+        1.0, uncensored_before, out=np.zeros_like(uncensored_before), where=uncensored_before > 0
+    )
+    errors = (
+        died * survival**2 * inverse[:, None] + alive * (1.0 - survival) ** 2 / uncensored_until
+    )
+    scores: Floats = errors.mean(axis=0)
+    return scores
 
 
 def integrated_brier_score(scores: Floats, times: Floats) -> float:
@@ -213,10 +219,10 @@ def read_events(events: Any) -> NDArray[np.bool_]:
     Raises:
         DataError: one is neither a boolean nor 1 or 0.
     """
-    found = np.asarray(events)
-    if not np.isin(found, (0, 1)).all():
+    flags = np.asarray(events)
+    if not np.isin(flags, (0, 1)).all():
         raise DataError("events must hold 1 where the event was observed, and 0 or False else.")
-    return found.astype(np.bool_)
+    return flags.astype(np.bool_)
 
 
 def _check_finite(name: str, values: Floats) -> None:
@@ -225,7 +231,7 @@ def _check_finite(name: str, values: Floats) -> None:
 
 
 def _check_shape(name: str, values: Any, durations: Floats) -> NDArray[Any]:
-    found = np.asarray(values)
-    if found.shape != durations.shape:
-        raise ShapeError(f"{name} has shape {found.shape}, and durations {durations.shape}.")
-    return found
+    array = np.asarray(values)
+    if array.shape != durations.shape:
+        raise ShapeError(f"{name} has shape {array.shape}, and durations {durations.shape}.")
+    return array

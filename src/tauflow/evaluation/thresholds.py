@@ -84,18 +84,18 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
     )
     # Counts are whole numbers, so that equally good thresholds compare as equal.
     positives, negatives = int(positive.sum()), int((~positive).sum())
-    found, alarms = np.rint(sensitivity * positives), np.rint(false_rate * negatives)
+    hits, alarms = np.rint(sensitivity * positives), np.rint(false_rate * negatives)
     rounding = 0.0
     match rule:
         case "f1":
-            goodness = 2 * found / (found + alarms + positives)
+            goodness = 2 * hits / (hits + alarms + positives)
         case "youden":
-            goodness = found * negatives - alarms * positives
+            goodness = hits * negatives - alarms * positives
         case {"cost": cost}:
-            goodness = float(cost) * found - alarms
+            goodness = float(cost) * hits - alarms
             rounding = 1e-12 * (float(cost) * positives + negatives)
         case {"sensitivity": share}:
-            goodness = found >= float(share) * positives - 1e-9
+            goodness = hits >= float(share) * positives - 1e-9
     place = int(np.argmax(goodness >= goodness.max() - rounding))
     # The first level is infinite: nothing is predicted positive.
     levels[0] = 1.0 if levels[1] < 1.0 else np.nextafter(levels[1], 2.0)
@@ -105,16 +105,16 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
 
 
 def _read_entries(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-    told, found = np.asarray(y), np.asarray(probability, float)
-    if not np.isin(told, (0, 1)).all():
+    labels, probabilities = np.asarray(y), np.asarray(probability, float)
+    if not np.isin(labels, (0, 1)).all():
         raise DataError(
             "y must hold whether each entry is of the positive class: booleans, or 1 and 0."
         )
-    if told.shape != found.shape:
+    if labels.shape != probabilities.shape:
         raise ShapeError(
-            f"y has shape {told.shape}, and probability {found.shape}. Give one of each."
+            f"y has shape {labels.shape}, and probability {probabilities.shape}. Give one of each."
         )
-    return told.astype(bool), found
+    return labels.astype(bool), probabilities
 
 
 def describe_rule(rule: Rule) -> str:
@@ -156,10 +156,10 @@ def score_decisions(
         DataError, ShapeError: as of :func:`choose_threshold`.
     """
     positive, probability = _read_entries(y, probability)
-    told = probability >= threshold
+    alarms = probability >= threshold
     each = np.ones((1, len(positive))) if counts is None else counts
     cells = {
-        (is_positive, is_told): each @ ((positive == is_positive) & (told == is_told))
+        (is_positive, is_told): each @ ((positive == is_positive) & (alarms == is_told))
         for is_positive in (True, False)
         for is_told in (True, False)
     }

@@ -35,8 +35,8 @@ def make_tidy_frame(
         levels, order = [(1 - interval) / 2, np.nan, (1 + interval) / 2], [1, 0, 2]
     (count, size), height = values[0].shape, len(levels)
     frame = cases.iloc[np.repeat(np.arange(count), size * height)].reset_index(drop=True)
-    for column, told in outputs.items():
-        frame[column] = np.tile(np.repeat(np.array(told), height), count)
+    for column, column_values in outputs.items():
+        frame[column] = np.tile(np.repeat(np.array(column_values), height), count)
     if interval is not None:
         frame["quantile"] = np.tile(np.round(levels, 6), count * size)
     frame[name] = np.stack([values[place] for place in order], -1).ravel()

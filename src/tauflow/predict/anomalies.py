@@ -29,13 +29,13 @@ def score_anomalies(
             f"{predictor.card.name!r} has no forecast of each next row from those before it. Train "
             "on a table with task='next-step' (--task next-step), without horizon and known."
         )
-    table, found = _forecast(predictor, data, read_options)
-    calibration = found
+    table, forecasts = _forecast(predictor, data, read_options)
+    calibration = forecasts
     if calibrate_on is not None:
         _, calibration = _forecast(predictor, calibrate_on, read_options)
     keys = get_keys(table, table.sequences.rows, table.sequences.times)
     check_distinct_columns([*keys], SCORE_COLUMNS)
-    return score_rows(keys, schema.outputs, found, calibration)
+    return score_rows(keys, schema.outputs, forecasts, calibration)
 
 
 def _forecast(

@@ -200,11 +200,11 @@ def make_prediction_frame(
     places = part.ends - 1 if schema.horizon else part.starts
     rows, positions = part.rows[places], part.times[places]
     shown = [answer.values.numpy(), *(values.numpy() for _, values in answer.extras)]
-    told = None if answer.decisions is None else answer.decisions.numpy()
+    decisions = None if answer.decisions is None else answer.decisions.numpy()
     if schema.per_step:
         rows, positions = part.rows, part.times
         shown = [values[part.valid] for values in shown]
-        told = None if told is None else told[part.valid]
+        decisions = None if decisions is None else decisions[part.valid]
     before = list(get_keys(new_table, rows, positions).values())
     if not (schema.per_step or schema.horizon):
         del before[-1]
@@ -221,7 +221,7 @@ def make_prediction_frame(
         columns, names = [], ()
     frame = pandas.DataFrame(dict(enumerate([*before, *columns])), index=range(len(rows)))
     frame = frame.set_axis([*keys, *names], axis=1)
-    return _make_tidy(frame, shown, schema, form, told) if form.tidy else frame
+    return _make_tidy(frame, shown, schema, form, decisions) if form.tidy else frame
 
 
 def _make_columns(
@@ -233,15 +233,15 @@ def _make_columns(
         targets = list_targets(schema)
         codes = shown[0].reshape(-1, len(targets)).T
         columns = [
-            get_classes(one.kind, one.classes)[code]
-            for one, code in zip(targets, codes, strict=True)
+            get_classes(target.kind, target.classes)[code]
+            for target, code in zip(targets, codes, strict=True)
         ]
         return schema.targets, columns
     if schema.labels:
-        names = tuple(f"{one.name} {text}" for one in schema.labels for text in one.classes)
+        names = tuple(f"{label.name} {text}" for label in schema.labels for text in label.classes)
     if is_value:
-        shown[:] = [round_to_precision(one, schema, digits) for one in shown]
-    columns = [one[:, place] for place in range(len(names)) for one in shown]
+        shown[:] = [round_to_precision(values, schema, digits) for values in shown]
+    columns = [values[:, place] for place in range(len(names)) for values in shown]
     words = ["", *(f" {word}" for word, _ in answer.extras)]
     return tuple(f"{name}{word}" for name in names for word in words), columns
 
@@ -251,7 +251,7 @@ def _make_tidy(
     shown: list[NDArray[Any]],
     schema: Schema,
     form: AnswerForm,
-    told: Any,
+    decisions: Any,
 ) -> "DataFrame":
     """Return one row for each value, of intervals for each quantile, or for each class.
 
@@ -274,21 +274,21 @@ def _make_tidy(
     steps = np.arange(len(names)) // (len(names) // (schema.horizon or 1))
     std = shown.pop() if form.spread else None
     if schema.is_class or schema.labels:
-        pairs = [(one.name, text) for one in list_targets(schema) for text in one.classes]
-        said: dict[str, Any] = {
+        pairs = [(label.name, text) for label in list_targets(schema) for text in label.classes]
+        columns: dict[str, Any] = {
             "target": [name for name, _ in pairs],
             "class": [text for _, text in pairs],
         }
-        frame = make_tidy_frame(cases, said, shown, name="probability")
+        frame = make_tidy_frame(cases, columns, shown, name="probability")
         classes = np.arange(2 if schema.labels else len(names))
-        frame["predicted"] = (classes == told[..., None]).ravel()
+        frame["predicted"] = (classes == decisions[..., None]).ravel()
         return frame if std is None else frame.assign(**{SPREAD: std.ravel()})
-    said = {"target": names}
+    columns = {"target": names}
     if schema.horizon:
         endings = (FUTURE_NAME_FORMAT.format("", step + 1) for step in steps)
         plain = [name.removesuffix(end) for name, end in zip(names, endings, strict=True)]
-        said = {"step": steps + 1, "target": plain}
-    frame = make_tidy_frame(cases, said, shown, interval=form.interval, std=std)
+        columns = {"step": steps + 1, "target": plain}
+    frame = make_tidy_frame(cases, columns, shown, interval=form.interval, std=std)
     if schema.horizon and later:
         each = len(frame) // (len(front) * len(names))
         of_steps = pandas.concat([dates[key] for key in later], ignore_index=True)
@@ -303,15 +303,15 @@ def get_keys(new_table: NewTable, rows: Indices, positions: Floats) -> dict[str,
     Without times it is which row of its id each is, which its position says.
     """
     schema, table = new_table.schema, new_table.table
-    found = {name: table.get_original(name, rows) for name in (schema.id, schema.time) if name}
-    return found if schema.time else {**found, "row": positions.astype(np.int64)}
+    keys = {name: table.get_original(name, rows) for name in (schema.id, schema.time) if name}
+    return keys if schema.time else {**keys, "row": positions.astype(np.int64)}
 
 
 def _add_lead_time(times: Any, lead_times: Floats, schema: Schema) -> Any:
     """Return times that are so far ahead of those of a table, to the microsecond if dates."""
     if not schema.dated:
-        whole = times.dtype.kind in "iu" and bool((lead_times == np.round(lead_times)).all())
-        if whole:
+        are_whole = times.dtype.kind in "iu" and bool((lead_times == np.round(lead_times)).all())
+        if are_whole:
             return times + lead_times.astype(np.int64)
         return times.astype(np.float64) + lead_times
     pandas = require("pandas", extra="tables")

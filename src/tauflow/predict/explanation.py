@@ -177,9 +177,9 @@ class Explainer:
         if ids is None:
             return self
         sequences = self.new_table.sequences
-        wanted = {check_one_of(sequences.ids, id=str(one)) for one in ids}
-        kept = sequences.select(np.array([one in wanted for one in sequences.ids]))
-        return replace(self, new_table=replace(self.new_table, sequences=kept))
+        wanted = {check_one_of(sequences.ids, id=str(id_)) for id_ in ids}
+        chosen = sequences.select(np.array([id_ in wanted for id_ in sequences.ids]))
+        return replace(self, new_table=replace(self.new_table, sequences=chosen))
 
     def explain(self) -> Explanation:
         """Return the contributions of the values to the answers."""
@@ -187,8 +187,8 @@ class Explainer:
         answers, values = [], []
         with evaluation_mode(self.predictor.model):
             for first, last in self.new_table.plan_batches():
-                kept, parts = self._attribute(first, last)
-                answers.append(kept)
+                columns, parts = self._attribute(first, last)
+                answers.append(columns)
                 values.append(self._list_values(first, last, parts))
         schema = self.schema
         frame = pandas.concat(values, ignore_index=True)
@@ -213,17 +213,17 @@ class Explainer:
         else:  # the class that is predicted, or the only value
             chosen = outputs.argmax(-1)
         groups = list(self._groups.values())
-        kept: dict[str, Any] = {"output": [self.schema.outputs[k] for k in chosen.tolist()]}
-        kept["answer"] = outputs.gather(1, chosen[:, None])[:, 0].numpy()
+        columns: dict[str, Any] = {"output": [self.schema.outputs[k] for k in chosen.tolist()]}
+        columns["answer"] = outputs.gather(1, chosen[:, None])[:, 0].numpy()
         if self.method == METHODS[0]:
             moved = torch.zeros(batch.x.shape[2], dtype=torch.bool)
             moved[[place for group in groups for place in group]] = True
-            found = integrated_gradients(
+            attribution = integrated_gradients(
                 self._make_answer(chosen), batch, inputs=moved, max_steps=self.max_steps
             )
-            parts = [torch.stack([found.values[..., group].sum(-1) for group in groups], -1)]
-            kept["baseline"] = found.baseline_outputs.numpy()
-            kept["residual"] = found.residuals.numpy()
+            parts = [torch.stack([attribution.values[..., group].sum(-1) for group in groups], -1)]
+            columns["baseline"] = attribution.baseline_outputs.numpy()
+            columns["residual"] = attribution.residuals.numpy()
         else:
             texts, static = dict(self.schema.categories), self.schema.static or ()
             which: dict[str, Any] = {
@@ -233,11 +233,11 @@ class Explainer:
             }
             alone = [(self._make_answer(chosen[k : k + 1]), batch[k]) for k in range(len(batch))]
             parts = [
-                torch.cat([occlusion(*each, remove=one, **which) for each in alone])
-                for one in REMOVALS
+                torch.cat([occlusion(*each, remove=removal, **which) for each in alone])
+                for removal in REMOVALS
             ]
         pandas = require("pandas", extra="tables")
-        frame = pandas.DataFrame(kept)
+        frame = pandas.DataFrame(columns)
         if self.schema.id is not None:
             rows = self.new_table.sequences.select_range(first, last)
             ids = self.new_table.table.get_original(self.schema.id, rows.rows[rows.starts])
@@ -264,13 +264,13 @@ class Explainer:
             batch = impute_with_indicators(batch, self.new_table.flagged, fill=self.new_table.fill)
         model = self.predictor.model
         device = next(model.parameters(), torch.empty(0)).device
-        found = predict(model, batch.to(device)).cpu()
-        if found.ndim == 3:
-            found = found[torch.arange(len(batch)), batch.lengths.cpu() - 1]
+        outputs = predict(model, batch.to(device)).cpu()
+        if outputs.ndim == 3:
+            outputs = outputs[torch.arange(len(batch)), batch.lengths.cpu() - 1]
         task = self.predictor.card.task
         if task == "regress":
-            return self.schema.unscale(found)
-        return compute_probabilities(found.double(), task)
+            return self.schema.unscale(outputs)
+        return compute_probabilities(outputs.double(), task)
 
     def _list_values(self, first: int, last: int, parts: Sequence[Tensor]) -> "DataFrame":
         """Return one row per measured value of some ids, with its contributions."""
@@ -290,21 +290,23 @@ class Explainer:
             if is_static:  # contributions of all its rows are one
                 known = there[sequences.starts]
                 at = sequences.starts[known]
-                found = [np.add.reduceat(one[:, place], sequences.starts)[known] for one in effects]
+                values_of_effects = [
+                    np.add.reduceat(effect[:, place], sequences.starts)[known] for effect in effects
+                ]
             else:
                 at = np.flatnonzero(there)
-                found = [one[at, place] for one in effects]
+                values_of_effects = [effect[at, place] for effect in effects]
             frame = {column: cells[at] for column, cells in keys.items()}
             times = pandas.Series(frame[self._time_name])
             frame[self._time_name] = times.mask(np.full(len(at), is_static))
             frame |= {"feature": name, "value": pandas.Series(values[at], dtype=object)}
-            frame |= dict(zip(_ATTRIBUTIONS, found, strict=False))
+            frame |= dict(zip(_ATTRIBUTIONS, values_of_effects, strict=False))
             frame[_POSITION] = np.full(len(at), np.nan) if is_static else positions[at]
             frame["_order"] = at
             frames.append(pandas.DataFrame(frame))
-        whole = pandas.concat(frames, ignore_index=True)
-        owner = sequences.sequence_index[whole.pop("_order").to_numpy()]
-        return whole.iloc[np.argsort(owner, kind="stable")]
+        table = pandas.concat(frames, ignore_index=True)
+        owner = sequences.sequence_index[table.pop("_order").to_numpy()]
+        return table.iloc[np.argsort(owner, kind="stable")]
 
     def _read_values(
         self, name: str, group: Sequence[int], rows: NDArray[np.int64]
@@ -366,7 +368,7 @@ def compute_permutation_importance(
     if schema.y_scale is not None and not schema.labels:
         model = _Unscaled(predictor.model, schema)
         batch = replace(batch, y=schema.unscale(batch.y))
-    found = permutation_importance(
+    drops = permutation_importance(
         model,
         batch,
         metric=score,
@@ -376,7 +378,7 @@ def compute_permutation_importance(
         seed=seed,
     ).numpy()
     frame = pandas.DataFrame(
-        {"feature": list(groups), "importance": found.mean(1), "std": found.std(1)}
+        {"feature": list(groups), "importance": drops.mean(1), "std": drops.std(1)}
     )
     return frame.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
 

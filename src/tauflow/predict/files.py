@@ -45,7 +45,7 @@ _ADVICE = "Copy it again from its source, or train again."
 def save_predictor(predictor: "Predictor", path: Path) -> None:
     """Write a predictor; see :meth:`Predictor.save`."""
     has_certainty = predictor.certainty != Certainty()
-    facts = {
+    content = {
         "version": VERSION if has_certainty else PLAIN_VERSION,
         "model": get_file_config(predictor.model),
         "card": card_to_dict(predictor.card),
@@ -53,8 +53,8 @@ def save_predictor(predictor: "Predictor", path: Path) -> None:
         "observed": predictor.observed,
     }
     if has_certainty:
-        facts["certainty"] = predictor.certainty.to_dict()
-    write_tensor_file(path, KIND, collect_tensors(predictor.model), facts)
+        content["certainty"] = predictor.certainty.to_dict()
+    write_tensor_file(path, KIND, collect_tensors(predictor.model), content)
 
 
 def _to_dict(schema: Schema) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def load_predictor(path: str | Path) -> "Predictor":
                 "tauflow.estimators.SequenceForecaster.load."
             )
         if not (path / PREDICTOR).is_file():
-            if within := sorted(one.parent for one in path.glob(f"*/{PREDICTOR}")):
+            if within := sorted(folder.parent for folder in path.glob(f"*/{PREDICTOR}")):
                 raise DataNotFoundError(
                     f"{path} is a folder of runs. Name one of them: "
-                    f"{format_names([str(one) for one in within], 12)}."
+                    f"{format_names([str(folder) for folder in within], 12)}."
                 )
             raise DataNotFoundError(
                 f"{path} holds no {PREDICTOR}, which a finished 'tauflow run' leaves. Give the "
@@ -101,22 +101,22 @@ def load_predictor(path: str | Path) -> "Predictor":
         path = path / PREDICTOR
     advice = "Give the folder of a run, or its file."
     path = check_file_path(path, "a predictor", advice=advice)
-    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
-    version = facts.get("version")
+    tensors, content = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ModelFileError(
             f"{path} is a predictor of version {version}, and this tauflow reads up to {VERSION}. "
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
     with convert_damage(path, advice=_ADVICE):
-        card, told = card_from_dict(facts["card"]), facts["table"]
-        schema = None if told is None else Schema.from_dict(told)
+        card, table = card_from_dict(content["card"]), content["table"]
+        schema = None if table is None else Schema.from_dict(table)
         if schema is not None:
             _check_agreement(card, schema)
-        model, observed = facts["model"], bool(facts["observed"])
+        model, observed = content["model"], bool(content["observed"])
         certainty = None
-        if "certainty" in facts:
-            certainty = Certainty.from_dict(facts["certainty"], card.target_size)
+        if "certainty" in content:
+            certainty = Certainty.from_dict(content["certainty"], card.target_size)
     predictor = Predictor(
         build_module(path, tensors, model).eval(),
         card,
@@ -146,7 +146,7 @@ def _check_agreement(card: DatasetCard, schema: Schema) -> None:
             f"the number of inputs is {len(schema.inputs)}, and that of the model {card.input_size}"
         )
     task = "binary" if schema.labels else "classify" if schema.is_class else "regress"
-    names = tuple(one.name for one in schema.labels)
+    names = tuple(each.name for each in schema.labels)
     if task != card.task or names != schema.targets[: len(names)]:
         raise ValueError("the targets of the table and of the model differ")
     if len(schema.outputs) != card.target_size:

@@ -53,28 +53,28 @@ def write_predictions(frames: Iterable["DataFrame"], path: Path) -> int:
     """
     check_writable(path)
     # At once: what type a column has can be told of all its rows only, and answers are small.
-    whole = require("pandas", extra="tables").concat(frames, ignore_index=True)
+    table = require("pandas", extra="tables").concat(frames, ignore_index=True)
     if path.suffix.lower() not in PARQUET_SUFFIXES:
-        spans = whole.select_dtypes("timedelta")
-        whole = whole.assign(**{name: _format_elapsed(spans[name]) for name in spans})
+        spans = table.select_dtypes("timedelta")
+        table = table.assign(**{name: _format_elapsed(spans[name]) for name in spans})
     if path == STANDARD_OUTPUT:
-        whole.to_csv(sys.stdout, index=False)
-        return len(whole)
+        table.to_csv(sys.stdout, index=False)
+        return len(table)
     with atomic_writer(path) as file:
         if path.suffix.lower() not in PARQUET_SUFFIXES:
-            text = whole.to_csv(index=False).encode()
+            text = table.to_csv(index=False).encode()
             if path.suffix.lower() == ".gz":  # without a time, equal answers are equal files
                 text = gzip.compress(text, mtime=0)
             file.write(text)
-            return len(whole)
+            return len(table)
         try:
-            whole.to_parquet(file, index=False)
+            table.to_parquet(file, index=False)
         except (TypeError, ValueError, OverflowError) as error:  # Arrow's own errors inherit these
             raise ArgumentError(
                 f"{path}: Parquet cannot hold these answers ({error}). Write them as CSV: "
                 f"{path.with_suffix('.csv').name}."
             ) from error
-    return len(whole)
+    return len(table)
 
 
 def _format_elapsed(spans: "Series") -> "Series":

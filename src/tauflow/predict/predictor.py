@@ -57,7 +57,7 @@ class Predictor:
         card: of the data.
         schema: of a user's own table, which columns are what, and their scaling.
         observed: whether the batches that the model was trained on said which features were
-            missing, rather than inputs, or nobody. A model that says ``uses_observed = True``, as
+            missing, rather than inputs or nothing. A model that says ``uses_observed = True``, as
             tauflow's do where they take that mask, is told in any case.
         certainty: what was learned from the validation split, see :meth:`from_data`.
     """
@@ -230,9 +230,9 @@ class Predictor:
         for first, last in new_table.plan_batches():
             batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
-            found = self._predict_batch(batch, asked)
+            prediction = self._predict_batch(batch, asked)
             try:
-                yield make_prediction_frame(found, new_table, self.schema, first, last, asked)
+                yield make_prediction_frame(prediction, new_table, self.schema, first, last, asked)
             except TauflowError:
                 raise
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -381,8 +381,12 @@ class Predictor:
     @property
     def dtype(self) -> torch.dtype:
         """What the model computes in, so that its inputs have to be in it, too."""
-        own = first_parameter(self.model)
-        return torch.float32 if own is None or not own.is_floating_point() else own.dtype
+        parameter = first_parameter(self.model)
+        return (
+            torch.float32
+            if parameter is None or not parameter.is_floating_point()
+            else parameter.dtype
+        )
 
     @torch.no_grad()
     def _predict_batch(self, batch: SequenceBatch, form: AnswerForm) -> Answer:

@@ -22,8 +22,8 @@ def round_to_precision(values: NDArray[Any], schema: Schema, digits: int) -> Flo
     assert schema.y_scale is not None
     places = digits - np.floor(np.log10(schema.y_scale.numpy())).astype(int)
     rounded = [
-        np.round(one, place) if place < MAX_PLACES else one
-        for one, place in zip(values.T, places.tolist(), strict=True)
+        np.round(column, place) if place < MAX_PLACES else column
+        for column, place in zip(values.T, places.tolist(), strict=True)
     ]
     return np.stack(rounded, axis=-1)
 

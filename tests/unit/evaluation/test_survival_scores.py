@@ -90,7 +90,7 @@ def test_bad_input_is_named():
         kaplan_meier([1.0, 2.0], [1])
     with pytest.raises(ShapeError, match=r"expected \(N, K\) = \(10, 3\)"):
         survival_brier_score(DURATIONS, EVENTS, np.ones((10, 2)), TIMES)
-    with pytest.raises(ArgumentError, match="nobody is followed beyond the time 12"):
+    with pytest.raises(ArgumentError, match="no duration reaches beyond the time 12"):
         survival_brier_score(DURATIONS, EVENTS, np.ones((10, 1)), [12.0])
     with pytest.raises(ArgumentError, match="two times or more"):
         integrated_brier_score(np.ones(1), np.ones(1))
