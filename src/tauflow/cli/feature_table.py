@@ -63,7 +63,7 @@ def read_feature_table(
         raise ArgumentError(
             f"column {both!r} is a feature, and is named as id, time or static too. Name it once."
         )
-    found, _ = group_into_sequences(sheet, said.id, said.time, sort=said.sort)
+    found = group_into_sequences(sheet, said.id, said.time, sort=said.sort)
     rest = [name for name in sheet.columns if name not in (*others, *named)]
     numbers = [
         name

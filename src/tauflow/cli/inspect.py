@@ -87,7 +87,7 @@ def _print_sequences(found: "Description") -> None:
     from .output import print_line
 
     assert found.sequences is not None
-    sequences, times = found.sequences, found.times
+    sequences = found.sequences
     what = "time" if found.options.get("long") else "row"
     least, middle, most = np.quantile(sequences.lengths, (0, 0.5, 1))
     spread = format_count(int(most), what)
@@ -97,9 +97,10 @@ def _print_sequences(found: "Description") -> None:
     print_line(f"{format_count(len(sequences), 'sequence')} of {spread}{median}.")
     for note in found.notes:
         print_line(note)
-    gaps, unit = np.delete(sequences.compute_dt(), sequences.starts), "rows"
-    if times is not None:
-        gaps, unit = _choose_unit(gaps, times.unit) if times.dated else (gaps, times.unit)
+    gaps = np.delete(sequences.compute_dt(), sequences.starts)
+    unit = sequences.unit if found.options.get("time") else "rows"
+    if sequences.dated:
+        gaps, unit = _choose_unit(gaps, unit)
     if gaps.size:
         median = format_span(float(np.median(gaps)), unit)
         print_line(f"Time steps between {what}s, median {median}:")

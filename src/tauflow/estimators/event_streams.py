@@ -54,7 +54,7 @@ def read_event_streams(
         table = _fill_empty_rows(table, columns, is_empty, more)
         is_empty = np.append(is_empty, np.ones(len(more), np.bool_))
     table.check_filled(kind, "a type", "Say what happened, or remove the row.", DataError)
-    sequences, _ = group_into_sequences(
+    sequences = group_into_sequences(
         table, id, time, "seconds", sort=False, allow_equal=True, skip_date_check=is_new
     )
     without = sequences.any(is_empty)

@@ -246,7 +246,7 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Seque
         features = tuple(name for name in sheet.columns if name not in (id, time, *targets))
     if not features:
         raise DataError("the table has no features beside its ids, times and target.")
-    found, _ = group_into_sequences(
+    found = group_into_sequences(
         sheet, id, time, "seconds", sort=False, skip_date_check=schema.is_fitted
     )
     ids = None if id is None else np.asarray(X[id])[np.unique(owners, return_index=True)[1]]

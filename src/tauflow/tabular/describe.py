@@ -36,7 +36,7 @@ from .reshape import reshape
 from .schema_fields import Role
 from .sequences import Sequences, format_names
 from .target_kinds import MAX_INTEGER_CLASSES
-from .times import Times, read_times
+from .times import read_times
 
 _TARGETS = (
     *("target", "label", "class", "outcome", "died", "dead", "death", "mortality", "survived"),
@@ -75,7 +75,6 @@ class Description:
         hints: sentences on what a reader should look at.
         problem: why the table cannot be read so.
         sequences: rows of each id; ``None`` if there is a problem.
-        times: of the rows.
         notes: on rows that are merged or sorted.
         lead_time: how far ahead to forecast a single series of hours or days; ``None`` of others.
     """
@@ -86,7 +85,6 @@ class Description:
     hints: Sequence[str] = ()
     problem: str | None = None
     sequences: Sequences | None = None
-    times: Times | None = None
     notes: Sequence[str] = ()
     lead_time: str | None = None
 
@@ -151,10 +149,9 @@ class _Describer:
         merged = self._merge(keys)
         notes: tuple[str, ...] = ()
         if merged is not None:
-            frame, sequences, times = merged
-            self._take_features(frame, sequences, times)
-            self._choose_windows(frame, sequences, times)
-            notes = make_row_notes(frame, sequences, TableOptions(**self.options))
+            self._take_features(*merged)
+            self._choose_windows(*merged)
+            notes = make_row_notes(*merged, TableOptions(**self.options))
         keyed = {one.name for one in (keys.id, keys.time) if one is not None}
         self.hints += describe_codes([one for one in self.profiles if one.name not in keyed])
         return Description(
@@ -167,7 +164,6 @@ class _Describer:
             hints=self.hints,
             problem=self.problem,
             sequences=None if merged is None else merged[1],
-            times=None if merged is None else merged[2],
             notes=notes,
             lead_time=self.lead_time,
         )
@@ -286,8 +282,8 @@ class _Describer:
             return str(error)
         return None
 
-    def _merge(self, keys: Keys) -> tuple[Frame, Sequences, Times | None] | None:
-        """Return the table with one row for each time of each id, its sequences and times."""
+    def _merge(self, keys: Keys) -> tuple[Frame, Sequences] | None:
+        """Return the table with one row for each time of each id, and its sequences."""
         ways: tuple[str, ...] = DUPLICATES[:1]
         if "duplicates" in self.known:
             ways = (self.known["duplicates"],)
@@ -310,7 +306,7 @@ class _Describer:
             try:
                 frame = reshape(self.frame, TableOptions(**said))
                 id, time = said.get("id"), said.get("time")
-                found, times = group_into_sequences(frame, id, time, sort=time is not None)
+                found = group_into_sequences(frame, id, time, sort=time is not None)
             except TauflowError as caught:
                 error = error or caught
                 continue
@@ -318,11 +314,11 @@ class _Describer:
                 self.options["duplicates"] = way
             if found.unsorted:
                 self.options.setdefault("sort", True)
-            return frame, found, times
+            return frame, found
         self.problem = str(error)
         return None
 
-    def _take_features(self, frame: Frame, sequences: Sequences, times: Times | None) -> None:
+    def _take_features(self, frame: Frame, sequences: Sequences) -> None:
         is_same = frame.merged_count == 0 and "long" not in self.options
         owners = np.empty(len(sequences.rows), np.int64)
         owners[sequences.rows] = sequences.sequence_index
@@ -341,7 +337,7 @@ class _Describer:
             )
             role = self.roles.get(name)
             if role is None:
-                role = self._decide_role(one, sequences, times if is_forecast else None, owners)
+                role = self._decide_role(one, sequences, owners, is_forecast=is_forecast)
             self.roles.setdefault(name, role)
             if role.name in kept:
                 kept[role.name].append(name)
@@ -355,14 +351,14 @@ class _Describer:
                 self.options[role_name] = tuple(kept[role_name])
 
     def _decide_role(
-        self, one: ColumnProfile, sequences: Sequences, times: Times | None, owners: Indices
+        self, one: ColumnProfile, sequences: Sequences, owners: Indices, *, is_forecast: bool
     ) -> Role:
         """Return the role of a column whose id and time are known."""
         firsts = np.zeros(len(owners), np.bool_)
         firsts[sequences.rows[sequences.starts]] = True
         if one.kind == EMPTY:  # a variable without a value
             return Role("left out", "holds nothing")
-        if times is not None and repeats_times(one, sequences, times):
+        if is_forecast and repeats_times(one, sequences):
             return Role("known", f"repeats {self.options['time']!r}")
         if not is_static(one, owners, firsts):
             return Role("feature")
@@ -371,7 +367,7 @@ class _Describer:
             return Role("left out", "another number of the id, by its values")
         return Role("static", "one value per id" if "id" in self.options else "one value")
 
-    def _choose_windows(self, frame: Frame, sequences: Sequences, times: Times | None) -> None:
+    def _choose_windows(self, frame: Frame, sequences: Sequences) -> None:
         """Say how to split and cut few or long sequences."""
         said, known = self.options, self.known
         options = TableOptions(**said)
@@ -391,7 +387,7 @@ class _Describer:
         if "id" not in said or by_time or usual > _LONG:
             said["window"] = _WINDOW
         gaps = np.delete(sequences.compute_dt(), sequences.starts)
-        dated = times is not None and times.dated and gaps.size > 0
+        dated = sequences.dated and gaps.size > 0
         if not dated or "id" in said or not options.is_forecast:
             return
         gap = float(np.median(gaps))

@@ -13,11 +13,10 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
 
 from .options import LABELS, TEXT_LABELS, Categories
+from .sequences import NO_TIMES
 from .shift import Summary
 from .times import UNITS
 
-NO_TIMES = "row"
-"""The unit of sequences without times."""
 LINEAR = "linear"
 """What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
 

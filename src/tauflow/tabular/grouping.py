@@ -14,7 +14,7 @@ from .cell_values import Indices
 from .frame import Frame
 from .options import TableOptions
 from .sequences import Sequences
-from .times import Times, read_times
+from .times import read_times
 
 SINGLE_SEQUENCE_ID = "all rows"
 """The id of a table without ids."""
@@ -29,7 +29,7 @@ def group_into_sequences(
     sort: bool,
     allow_equal: bool = False,
     skip_date_check: bool = False,
-) -> tuple[Sequences, Times | None]:
+) -> Sequences:
     """Put the rows of each id together; with times they may be scattered over the table.
 
     Args:
@@ -40,9 +40,6 @@ def group_into_sequences(
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
         allow_equal: whether rows of an id may have the same time, as events may.
         skip_date_check: whether numbers are known to be no dates.
-
-    Returns:
-        The sequences, and the times of the rows of the table.
 
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
@@ -65,7 +62,7 @@ def group_into_sequences(
         _check_contiguous(table, id, names, codes)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         counted = (np.arange(len(order)) - starts).astype(np.float64)
-        return Sequences(ids=tuple(names), lengths=lengths, rows=order, times=counted), None
+        return Sequences(ids=tuple(names), lengths=lengths, rows=order, times=counted)
     assert time is not None
     ordered = times.values if in_order else times.values[order]
     found = Sequences(
@@ -74,13 +71,14 @@ def group_into_sequences(
         rows=order,
         times=ordered,
         unsorted=unsorted,
+        unit=times.unit,
         dated=times.dated,
     )
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
             _check_precision(table, id, time, found, times.dtype)
         _check_order(table, id, time, found, allow_equal)
-    return found, times
+    return found
 
 
 def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:

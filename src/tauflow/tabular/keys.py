@@ -25,8 +25,7 @@ from .column_profile import (
     share,
     unique_share,
 )
-from .sequences import Sequences
-from .times import Times
+from .sequences import NO_TIMES, Sequences
 
 _SUBJECTS = (
     *("patient", "pat", "pt", "subject", "subj", "person", "participant", "stay", "admission"),
@@ -328,14 +327,16 @@ def _is_even(pair: Keys) -> bool:
     return bool(steps.size) and share(np.isclose(steps, np.median(steps), rtol=1e-3)) > 0.9
 
 
-def repeats_times(one: ColumnProfile, sequences: Sequences, times: Times) -> bool:
+def repeats_times(one: ColumnProfile, sequences: Sequences) -> bool:
     """Whether a column repeats the times: a part of a date, or times from another start."""
-    if one.values is None or one.kind != INTEGERS or len(sequences) == len(sequences.rows):
+    if one.values is None or one.kind != INTEGERS or sequences.unit == NO_TIMES:
+        return False
+    if len(sequences) == len(sequences.rows):
         return False
     gaps = np.delete(sequences.compute_dt(), sequences.starts)
     values = one.values[sequences.rows]
     steps = np.delete(np.diff(values, prepend=0.0), sequences.starts)
-    if not times.dated:
+    if not sequences.dated:
         return share(steps == gaps) > 0.999
     found = PART.search(one.name)
     unit = "" if found is None else found[1].lower()

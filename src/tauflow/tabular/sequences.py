@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from .cell_values import Bools, Floats, Indices
 
+NO_TIMES = "row"
+"""The unit of sequences without times."""
 _OF_SEQUENCES = ("ids", "y", "weight")
 _OF_ROWS = ("rows", "times", "values", "dt", "moments", "lead_times", "calendar", "is_query")
 
@@ -45,6 +47,7 @@ class Sequences:
         values: features, (R, I), NaN where missing; or types of events, (R,).
         dt: time since the row before, (R,), of the first row of a sequence too; ``None`` if X
             came without times, or if only ``times`` say it.
+        unit: of ``times``.
         dated: whether the times of X were dates or durations, and not numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
         source: the table that X is.
@@ -65,6 +68,7 @@ class Sequences:
     unsorted: int = 0
     values: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0)))
     dt: Floats | None = None
+    unit: str = NO_TIMES
     dated: bool = False
     steps: int | None = None
     source: SourceTable | None = None
@@ -254,7 +258,8 @@ class Sequences:
 def concat_sequences(several: Iterable[Sequences]) -> Sequences:
     """Return all sequences of tables, one after the other."""
     found = list(several)
-    return Sequences(
+    return replace(
+        found[0],
         ids=tuple(name for one in found for name in one.ids),
         lengths=np.concatenate([one.lengths for one in found]),
         rows=np.concatenate([one.rows for one in found]),

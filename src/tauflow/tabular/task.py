@@ -35,7 +35,7 @@ from .sequences import Sequences, format_names
 from .shift import summarise, summarise_gaps
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .target import Target, build_target
-from .times import UNITS, Times, resolve_unit
+from .times import UNITS, resolve_unit
 from .windows import window_splits
 
 
@@ -51,8 +51,8 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     Raises:
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
-    inputs, split, times, features, empty, unseen = _prepare_splits(table, options)
-    options = _summarise_training(options, inputs, split, times)
+    inputs, split, features, empty, unseen = _prepare_splits(table, options)
+    options = _summarise_training(options, inputs, split)
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
@@ -71,10 +71,11 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
             more = lead_times / ahead  # an input, 1 on average
             (x, observed), names = append_input(x, observed, more), (*names, LEAD_TIME_INPUT)
             x_scaling = x_scaling.append(mean=0.0, scale=ahead)
-    median = compute_median_dt(split.training_sequences)
-    gap = median if times is not None and options.time_unit == AUTO else 1.0
+    trained = split.training_sequences
+    median, is_timed = compute_median_dt(trained), options.time is not None
+    gap = median if is_timed and options.time_unit == AUTO else 1.0
     ahead = median if target.horizon else ahead
-    shared = None if seen.all() else observed, y_scaling, None if times is None else gap
+    shared = None if seen.all() else observed, y_scaling, gap if is_timed else None
     batches = {
         part: _make_batch(target, one, x, *shared) for part, one in parts.items() if len(one)
     }
@@ -90,8 +91,8 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         outputs=target.outputs,
         y_mean=y_mean,
         y_scale=y_scale,
-        dated=times is not None and times.dated,
-        unit="row" if times is None else times.unit,
+        dated=trained.dated,
+        unit=trained.unit,
         gap=gap,
         ahead=ahead,
         categories=categories,
@@ -102,7 +103,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         observed=not seen.all(),
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
-    season = resolve_season(options, times, split.training_sequences)
+    season = resolve_season(options, trained)
     notes = _make_notes(split, schema, season, empty, seen)
     notes += make_leak_notes(x, observed, target, parts["train"], schema)
     card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
@@ -113,7 +114,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
 
 
 def _summarise_training(
-    options: SchemaFields, inputs: InputColumns, split: TableSplits, times: Times | None
+    options: SchemaFields, inputs: InputColumns, split: TableSplits
 ) -> SchemaFields:
     """Return the options with what the features are like in the training split."""
     trained, count = split.training_sequences, inputs.number_count - inputs.future_count
@@ -122,7 +123,7 @@ def _summarise_training(
     return replace(
         options,
         summary=summarise(inputs.names, columns, owner),
-        gap_summary=() if times is None else summarise_gaps(trained.compute_dt()),
+        gap_summary=() if options.time is None else summarise_gaps(trained.compute_dt()),
     )
 
 
@@ -134,14 +135,14 @@ def _decide(options: SchemaFields, **chosen: Any) -> Any:
 
 def _prepare_splits(
     table: Frame, options: TableOptions
-) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], tuple[str, ...], Categories]:
-    """Return the inputs of every row, which rows are in which part, and the times.
+) -> tuple[InputColumns, TableSplits, tuple[str, ...], tuple[str, ...], Categories]:
+    """Return the inputs of every row, and which rows are in which part.
 
     And the features; which others have no value in the training split, and so no input; and which
     categories.
     """
     features = select_feature_columns(table, options)
-    sequences, times = group_into_sequences(
+    sequences = group_into_sequences(
         table, options.id, options.time, options.requested_unit, sort=options.sort
     )
     inputs = build_inputs(table, features)
@@ -167,7 +168,7 @@ def _prepare_splits(
         inputs, options.known, options.horizon or 1, sequences, has_lead_times=gaps
     )
     features = tuple(name for name in features if name not in empty)
-    return inputs, split, times, features, empty, unseen
+    return inputs, split, features, empty, unseen
 
 
 def _split_classes(options: TableOptions, target: Target) -> list[tuple[str, Target]]:
@@ -234,7 +235,7 @@ def compute_median_dt(sequences: Sequences) -> float:
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
 
 
-def resolve_season(options: TableOptions, times: Times | None, sequences: Sequences) -> int:
+def resolve_season(options: TableOptions, sequences: Sequences) -> int:
     """Return the rows of a season, 0 for none; a span of time is so many median gaps.
 
     Raises:
@@ -244,23 +245,21 @@ def resolve_season(options: TableOptions, times: Times | None, sequences: Sequen
     season = options.season
     if not isinstance(season, str):
         return season or 0
-    assert times is not None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
     if found is None or float(found[1]) == 0:
         raise ArgumentError(f"season={season!r} is neither rows, 24, nor a span of time, '24h'.")
     unit = resolve_unit(found[2], "season")
-    if times.unit not in UNITS:
+    if sequences.unit not in UNITS:
         raise ArgumentError(
             f"season={season!r} is a span of time, and nothing says what times are counted in. Say "
             "so (time_unit='hours'), or give the season in rows."
         )
     gap = compute_median_dt(sequences)
-    rows = float(found[1]) * float(UNITS[unit] / UNITS[times.unit]) / gap
+    rows = float(found[1]) * float(UNITS[unit] / UNITS[sequences.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
-            f"season={season!r} is {rows:.4g} of the median gaps, {format_span(gap, times.unit)}, "
-            "and no "
-            "whole number of rows. Give another one."
+            f"season={season!r} is {rows:.4g} of the median gaps, "
+            f"{format_span(gap, sequences.unit)}, and no whole number of rows. Give another one."
         )
     return round(rows)
 

@@ -270,7 +270,7 @@ def read_new_table(
 def _group_rows(table: Frame, schema: SchemaFields) -> Sequences:
     if schema.time is not None:
         table.check_name(schema.time, "time")
-    found, _ = group_into_sequences(
+    found = group_into_sequences(
         table,
         schema.id,
         schema.time,
