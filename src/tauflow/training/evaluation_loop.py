@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import is_readable
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, DataError, NonFiniteError
+from tauflow.errors import ArgumentError, DataError
 
 from .denormals import flush_denormals
 from .elementwise import Score
@@ -105,7 +105,7 @@ def evaluate_all(
                 tally.add(prediction, batch)
 
     with evaluation_mode(model):
-        ranks.share_errors(look, NonFiniteError)
+        look()
     if ranks.is_distributed:
         for tally in tallies:
             tally.merge(ranks)

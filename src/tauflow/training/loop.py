@@ -184,6 +184,8 @@ def prepare_training(
     measures = Objectives.from_arguments(loss, metric, recipe, data, card)
     check_data(splits, measures, recipe)
     check_loss_is_mean(measures.loss, data, recipe, several_processes=ranks.is_distributed)
+    if ranks.is_distributed and recipe.on_divergence == "stop":
+        raise ArgumentError("on_divergence='stop' is for one process: the others go on. Drop it.")
     to = None if device is None else resolve_device(device)
     if to is not None:
         model.to(to)

@@ -73,17 +73,6 @@ class DistributedContext:
         dist.all_gather_object(found, value)
         return found
 
-    def share_errors(self, action: Callable[[], None], kind: type[Exception]) -> None:
-        """Do something in every process; an error of a kind that one meets is raised by all."""
-        failure = None
-        try:
-            action()
-        except kind as error:
-            failure = error
-        for one in self.all_gather(failure):
-            if one is not None:
-                raise one
-
     def on_rank_zero(self, action: Callable[[], T]) -> T:
         """Do something in the process that writes, and return the result to all of them."""
         box: list[Any] = [action() if self.is_main else None]

@@ -169,23 +169,15 @@ class Trainer:
         """
         self.optimizer.zero_grad()
         total = divisors = 0.0
-        try:
-            for part in self._get_own_parts(rows):
-                with suppress(NoValidEntriesError):
-                    loss, value, divisor = self._compute_loss(part, number)
-                    (loss * divisor).backward()
-                    total, divisors = total + value * divisor, divisors + divisor
-        except NonFiniteError:
-            if not self.ranks.is_distributed:
-                raise
-            total = math.nan  # which all processes are to hear of
+        for part in self._get_own_parts(rows):
+            with suppress(NoValidEntriesError):
+                loss, value, divisor = self._compute_loss(part, number)
+                (loss * divisor).backward()
+                total, divisors = total + value * divisor, divisors + divisor
         if self.ranks.is_distributed:
             total, divisors = self.ranks.sum_step(
                 self.parameters, total, divisors, device=self.device
             )
-        if math.isnan(total):
-            at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
-            raise NonFiniteError(f"the loss is not finite in one of the processes, at {at}")
         if not divisors:
             raise DataError(
                 f"no entry of batch {number} is valid: y_mask, or mask, is false at every step of "

@@ -236,7 +236,7 @@ class TrainingRun:
                 device=run.target_device,
             )
         except NonFiniteError:  # of a state that overflowed on the way
-            if not unfinished:
+            if not unfinished or run.ranks.is_distributed:
                 raise
             return [None] * len(metrics)
         for metric, value in zip(metrics, found, strict=True):

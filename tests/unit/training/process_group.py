@@ -78,17 +78,8 @@ def weighted():
     return trained("cfc", classes=True, class_weights=(1.0, 2.0))
 
 
-def diverging():
-    """Where the share of one process is not finite, all of them keep the best epoch."""
-    given = data(53)
-    given.y[1] = 1e38
-    model = tauflow.SequenceModel(tauflow.build("gru", 3, 5), 1)
-    try:
-        tauflow.train(
-            model, train=given, recipe=tauflow.Recipe(epochs=2, select="last"), progress=False
-        )
-    except tauflow.errors.NonFiniteError as error:
-        return {"error": str(error)}
+def stopping():
+    trained("gru", on_divergence="stop")
 
 
 def command():

@@ -27,8 +27,8 @@ TOGETHER = (
     "accumulated",
     "resumed",
     "weighted",
+    "stopping",
     "command",
-    "diverging",
 )
 ALONE = ("curves", "areas", "accumulated", "weighted", "other_number_of_ranks")
 
@@ -143,9 +143,10 @@ def test_a_command_in_several_processes_leaves_one_run(folder):
     assert json.loads((left / "record.json").read_text("utf-8"))["status"] == "done"
 
 
-def test_numbers_that_are_not_finite_in_one_process_end_all(folder):
-    first, second = run(folder, "diverging", 2)
-    assert first["error"] == second["error"]
+def test_what_one_process_alone_would_stop_at_is_refused(folder):
+    for found in run(folder, "stopping", 2):
+        assert found["error"] == "ArgumentError"
+        assert "is for one process" in found["message"]
 
 
 def test_a_failure_in_one_process_ends_the_others(tmp_path):
