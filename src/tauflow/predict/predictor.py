@@ -153,9 +153,9 @@ class Predictor:
 
         Returns:
             Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
-            task, (B,) or (B, T); else values, (B, O) or (B, T, O), and numbers of classes among
-            several targets. Entries at padding mean nothing; of ``batch[:0]``, B is 0. With
-            ``interval`` or ``spread`` one more axis has the value, the ends, and the deviation.
+            task, (B,) or (B, T); else values, or several labels, (B, O) or (B, T, O). Entries at
+            padding mean nothing. With ``interval`` or ``spread`` one more axis has the value, the
+            ends, and the deviation.
 
         Raises:
             ArgumentError: the model was trained on no table, and ``data`` is no batch;
@@ -181,8 +181,7 @@ class Predictor:
 
         Returns:
             Of a table a data frame, with one column for each class, named by it as text, in place
-            of one; of a batch (B, C) or (B, T, C). Of several targets, columns are called
-            ``"target class"``, and values have none.
+            of one, of several labels ``"label class"``; of a batch (B, C) or (B, T, C).
 
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.
@@ -382,11 +381,8 @@ class Predictor:
     def dtype(self) -> torch.dtype:
         """What the model computes in, so that its inputs have to be in it, too."""
         parameter = first_parameter(self.model)
-        return (
-            torch.float32
-            if parameter is None or not parameter.is_floating_point()
-            else parameter.dtype
-        )
+        is_number = parameter is not None and parameter.is_floating_point()
+        return parameter.dtype if parameter is not None and is_number else torch.float32
 
     @torch.no_grad()
     def _predict_batch(self, batch: SequenceBatch, form: AnswerForm) -> Answer:
@@ -418,6 +414,6 @@ class Predictor:
                 f"{type(self.model).__name__} gives predictions of shape {tuple(outputs.shape)}, "
                 f"expected {(*axes, self.card.target_size)}, as {self.card.name!r} has "
                 f"{format_count(self.card.target_size, 'value')} or classes to predict for each "
-                f"{each}. Build the "
-                f"model with return_sequences={self.card.per_step} and that many outputs."
+                f"{each}. Build the model with return_sequences={self.card.per_step} and that many "
+                "outputs."
             )
