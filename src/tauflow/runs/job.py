@@ -214,10 +214,12 @@ def train_job(
         The record and the model, which holds the selected weights.
     """
     started = format_utc_now()
-    model = _build_model(job, data)
+    torch.manual_seed(check_seed(64, seed=job.seed))
+    model = build_model(job.model, data.card)
+    used = data if score_test else replace(data, test=None)  # type: ignore[arg-type]
     trained = train(
         model,
-        train=_select_splits(data, score_test=score_test),
+        train=used,
         loss=job.loss,
         metric=job.metric,
         recipe=job.recipe,
@@ -231,15 +233,6 @@ def train_job(
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
     return _make_record(job, started, device, trained, run_dir), model
-
-
-def _build_model(job: Job, data: TaskData) -> TrainedModel:
-    torch.manual_seed(check_seed(64, seed=job.seed))
-    return build_model(job.model, data.card)
-
-
-def _select_splits(data: TaskData, *, score_test: bool) -> TaskData:
-    return data if score_test else replace(data, test=None)  # type: ignore[arg-type]
 
 
 def _make_record(

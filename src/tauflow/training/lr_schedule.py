@@ -53,6 +53,9 @@ class LRSchedule:
         self.scheduler: Any = None
         if recipe.schedule not in ("constant", "exponential"):
             self.scheduler = self._build_scheduler(steps, higher_is_better)
+        self._advances_every_step = self.scheduler is not None and (
+            recipe.schedule in LENGTH_DEPENDENT_SCHEDULES or recipe.schedule_interval == "step"
+        )
         self.rate = float(optimizer.param_groups[0]["lr"])
         self._is_new = True
 
@@ -74,17 +77,6 @@ class LRSchedule:
                 f"schedule={recipe.schedule!r} does not take {fixed | given}: {error}. Give other "
                 "schedule_options, or another schedule."
             ) from error
-
-    @property
-    def _advances_every_step(self) -> bool:
-        return self.scheduler is not None and self._is_per_step
-
-    @property
-    def _is_per_step(self) -> bool:
-        return (
-            self.recipe.schedule in LENGTH_DEPENDENT_SCHEDULES
-            or self.recipe.schedule_interval == "step"
-        )
 
     def set_next_rate(self, *, epoch: int, step: int) -> float:
         """Set the learning rate of the next step, and return it.

@@ -180,7 +180,8 @@ class Recipe:
         score_last_epoch: whether the weights after the last epoch may be selected. ``False``
             reproduces scripts that evaluate at the start of an epoch.
         on_divergence: what to do when the loss, a score or a parameter is no longer finite:
-            ``"raise"``, or ``"stop"`` and keep the best epoch so far, if there is one.
+            ``"raise"``, or ``"stop"`` and keep the best epoch so far, if there is one; the latter
+            in one process alone.
         eval_batch_size: sequences per step of an evaluation.
         optimizer_options: further options of the optimizer, such as ``{"momentum": 0.9}`` of
             ``"sgd"``.
