@@ -21,12 +21,10 @@ from tauflow.evaluation.calibration import calibrate
 from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
 from tauflow.tabular.cell_values import find_missing
-from tauflow.tabular.from_frame import read_category_order
 from tauflow.tabular.sequences import Sequences
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .reading import is_table, list_columns
 from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
@@ -61,7 +59,8 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         {shared}
 
     Attributes:
-        classes_: the classes, sorted, or of an ordered categorical dtype in its order, (K,).
+        classes_: the classes, (K,), sorted even where a dtype has another order: scikit-learn's
+            scores take the columns of ``predict_proba`` in that order.
     """
 
     ensemble: int | str = AUTO
@@ -76,12 +75,6 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
     )
     _is_stratified: ClassVar[bool] = True
     _is_ensemble: ClassVar[bool] = True
-
-    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> Sequences:
-        if reset:
-            is_column = isinstance(y, str) and is_table(X) and y in list_columns(X)
-            self._class_order = read_category_order(X[y] if is_column else y)
-        return super()._read_data(X, y, kwargs, reset=reset)
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         if y.ndim == 2 and y.shape[1] > 1:
@@ -107,9 +100,6 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)
-            if self._class_order:
-                places = [self._class_order.index(str(one)) for one in self.classes_.tolist()]
-                self.classes_ = self.classes_[np.argsort(places)]
             if len(self.classes_) < 2:
                 only = to_python_number(self.classes_[0])
                 raise DataError(f"y holds one class only, {only!r}: nothing to tell apart.")
@@ -119,8 +109,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
                 f"y holds the class {to_python_number(y[unknown][0])!r}, which the estimator was "
                 f"not fitted to. Its classes: {', '.join(map(str, self.classes_))}."
             )
-        order = np.argsort(self.classes_)
-        return order[np.searchsorted(self.classes_, y, sorter=order)]
+        return np.searchsorted(self.classes_, y)
 
     def _make_task(self, rows: Sequences) -> LearningTask:
         weights = None
@@ -133,8 +122,8 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         return len(self.classes_)
 
     def _check_learned(self) -> None:
-        if self.classes_.ndim != 1 or len(np.unique(self.classes_)) < len(self.classes_):
-            raise ValueError("the classes are not different")
+        if self.classes_.ndim != 1 or not np.array_equal(np.unique(self.classes_), self.classes_):
+            raise ValueError("the classes are not sorted, or not different")
         super()._check_learned()
 
     def _compute_class_weights(self, rows: Sequences) -> tuple[float, ...]:

@@ -74,7 +74,7 @@ def read_rows(
     else:
         lengths = arrays.pop("lengths")
         is_named = is_list(X) and hasattr(X[0], "columns")
-        if is_named and all(isinstance(name, str) for name in list_columns(X[0])):
+        if is_named and all(isinstance(name, str) for name in _list_columns(X[0])):
             check_no_lengths(lengths)
             fitted = get_fitted_names(estimator, reset=reset)
             rows, schema = _read_frames(X, schema, layout, fitted)
@@ -222,7 +222,7 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
         return X, ()
     table = read_frame(X)
     cells = tuple(np.asarray(table.columns[table.check_name(one, "target")]) for one in names)
-    kept = [name for name in list_columns(X) if name not in names]
+    kept = [name for name in _list_columns(X) if name not in names]
     return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
 
 
@@ -299,7 +299,7 @@ def _check_kind(X: Any, arrays: Mapping[str, Any], id: str | None) -> None:
         )
 
 
-def list_columns(frame: Any) -> list[Any]:
+def _list_columns(frame: Any) -> list[Any]:
     """Return the names of the columns of a frame of any library, or of a mapping."""
     names = getattr(frame, "column_names", None)  # of Arrow, whose columns are no names
     return list(getattr(frame, "columns", frame) if names is None else names)
@@ -318,7 +318,7 @@ def _read_frames(
             "it out."
         )
     check_not_empty(X)
-    names = list_columns(X[0]) if fitted is None else fitted
+    names = _list_columns(X[0]) if fitted is None else fitted
     sheets = []
     for number, frame in enumerate(X):
         if not hasattr(frame, "columns"):

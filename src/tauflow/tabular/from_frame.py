@@ -124,7 +124,7 @@ def _to_column(name: str, values: Any) -> _Column:
     return cells, *found[1:]
 
 
-def read_category_order(values: Any) -> tuple[str, ...]:
+def _read_category_order(values: Any) -> tuple[str, ...]:
     """Return the categories of a column whose dtype orders them, else ``()``."""
     dtype: Any = getattr(values, "dtype", None)
     if getattr(dtype, "ordered", False):
@@ -138,7 +138,7 @@ def _from_pandas(values: Any) -> _Column:
     if isinstance(dtype, np.dtype):
         return values.to_numpy(), None, None
     if str(dtype) == "category":
-        return np.asarray(values.astype(object)), read_category_order(values), None
+        return np.asarray(values.astype(object)), _read_category_order(values), None
     zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
     if zone is not None:
         return values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(), None, str(zone)
@@ -150,7 +150,7 @@ def _from_pandas(values: Any) -> _Column:
 def _from_narwhals(values: Any) -> _Column:
     kind = str(values.dtype).partition("(")[0]
     if kind in ("Categorical", "Enum"):
-        return to_object_array(values.to_list()), read_category_order(values), None
+        return to_object_array(values.to_list()), _read_category_order(values), None
     if values.dtype.is_integer() and values.null_count():  # which keep all their digits
         return to_object_array(values.to_list()), None, None
     zone = getattr(values.dtype, "time_zone", None)  # of which the array, in UTC, says nothing
