@@ -56,8 +56,9 @@ def read_meds(
     Raises:
         UnknownNameError: there is no such code.
         ArgumentError: a column is missing.
-        DataError: a record has no subject or code; there are no times, or more than 1000 codes; a
-            code has several numbers at one time, or records both with and without a time.
+        DataError: a record has no subject or code, or a value that is no number; there are no
+            times, or more than 1000 codes; a code has several numbers at one time, records both
+            with and without a time, or the name of another column.
     """
     check_one_of(DUPLICATES, duplicates=duplicates)
     records = _read_records(source)
@@ -70,17 +71,29 @@ def read_meds(
             f"the records have {format_count(len(found), 'code')}, each of which would be a column."
             f" Name at most {MAX_CODES} in codes=, such as {format_names(common)}."
         )
+    taken = {ID, TIME, *map(HAPPENED_NAME_FORMAT.format, found)}.intersection(found)
+    if taken:
+        raise DataError(f"the code {min(taken)!r} is the name of another column. Rename it.")
     is_static = records[TIME].isna()
     static, timed = records[is_static], records[~is_static]
     if timed.empty:
         raise DataError("no record has a time. Give records of MEDS with times.")
+    parts = ((static, [ID]), (timed, [ID, TIME]))
     both = timed.loc[timed[CODE].isin(static[CODE]), CODE]
     if len(both):
         raise DataError(
             f"the code {both.iloc[0]!r} has records with a time and without one. Rename it in one "
             "of these."
         )
-    return _join(_spread(static, [ID], duplicates), _spread(timed, [ID, TIME], duplicates))
+    absent = static.loc[~static[ID].isin(timed[ID]), ID].unique()
+    if len(absent):
+        warnings.warn(
+            f"left out: {format_count(len(absent), 'subject')} without a record that has a time: "
+            f"{format_names(list(map(str, absent)))}.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return _join(*(_spread(part, timed[keys], duplicates) for part, keys in parts))
 
 
 def _read_records(source: Any) -> "DataFrame":
@@ -102,7 +115,10 @@ def _read_records(source: Any) -> "DataFrame":
                 f"record {int(absent.argmax())} (counted from 0) has no {name}. Fill it in, or "
                 "remove the record."
             )
-    return records.astype({CODE: str, VALUE: "float64"})
+    try:
+        return records.astype({CODE: str, VALUE: "float64"})
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{VALUE} is to hold numbers: {error}. Correct it.") from None
 
 
 def _select_codes(records: "DataFrame", codes: Sequence[str]) -> "DataFrame":
@@ -116,9 +132,9 @@ def _select_codes(records: "DataFrame", codes: Sequence[str]) -> "DataFrame":
     return records[records[CODE].isin(wanted)]
 
 
-def _spread(records: "DataFrame", keys: list[str], duplicates: str) -> "DataFrame":
-    """Return a row for each of the keys of records, with a column for each code."""
-    pandas = require("pandas", extra="tables")
+def _spread(records: "DataFrame", rows: "DataFrame", duplicates: str) -> "DataFrame":
+    """Return a row for each different one of some keys, with a column for each code of records."""
+    pandas, keys = require("pandas", extra="tables"), list(rows.columns)
     has_number = records[VALUE].notna()
     numbers, events = records[has_number], records[~has_number]
     again = numbers.duplicated([*keys, CODE])
@@ -132,10 +148,10 @@ def _spread(records: "DataFrame", keys: list[str], duplicates: str) -> "DataFram
     names = events[CODE].where(
         ~events[CODE].isin(numbers[CODE]), events[CODE].map(HAPPENED_NAME_FORMAT.format)
     )
-    rows = pandas.MultiIndex.from_frame(records[keys].drop_duplicates())
+    index = pandas.MultiIndex.from_frame(rows.drop_duplicates())
     parts = [
-        _pivot(numbers[VALUE], numbers, numbers[CODE], keys, duplicates).reindex(rows),
-        _pivot(names.notna() * 1.0, events, names, keys, "last").reindex(rows).fillna(0.0),
+        _pivot(numbers[VALUE], numbers, numbers[CODE], keys, duplicates).reindex(index),
+        _pivot(names.notna() * 1.0, events, names, keys, "last").reindex(index).fillna(0.0),
     ]
     order = pandas.unique(names.combine_first(numbers[CODE]).sort_index())
     return pandas.concat(parts, axis=1)[[str(name) for name in order]]
@@ -156,14 +172,6 @@ def _join(static: "DataFrame", timed: "DataFrame") -> "DataFrame":
     """Return the rows of subjects, each with what is static of it."""
     pandas = require("pandas", extra="tables")
     table = timed.reset_index()
-    only = static.index.get_level_values(0).difference(table[ID])
-    if len(only):
-        warnings.warn(
-            f"left out: {format_count(len(only), 'subject')} without a record that has a time: "
-            f"{format_names(list(map(str, only)))}.",
-            UserWarning,
-            stacklevel=3,
-        )
     own = static.reindex(pandas.MultiIndex.from_arrays([table[ID]])).reset_index(drop=True)
     found = pandas.concat([table[[ID, TIME]], own, table[list(timed.columns)]], axis=1)
     order = np.lexsort((table[TIME].to_numpy(), pandas.factorize(table[ID])[0]))

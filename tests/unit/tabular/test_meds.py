@@ -55,6 +55,12 @@ def test_codes_are_chosen_by_name():
         read_meds(RECORDS, codes=["X"])
 
 
+def test_static_events_of_others_did_not_happen():
+    found = read_meds(RECORDS.drop(index=5))  # subject 2 has no static record
+    expected = EXPECTED.assign(HEIGHT=[1.7, 1.7, np.nan, np.nan])
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
 def test_several_numbers_at_one_time():
     twice = pd.concat([RECORDS, RECORDS[2:3].assign(numeric_value=5.1)])
     with pytest.raises(DataError, match="subject 1 has several numbers of 'K' at 2024-01-02"):
@@ -71,6 +77,9 @@ def test_several_numbers_at_one_time():
         (RECORDS.drop(columns="code"), ArgumentError, "these lack code"),
         (RECORDS.assign(code=None), DataError, "record 0 .* has no code"),
         (RECORDS.assign(time=pd.NaT), DataError, "no record has a time"),
+        (RECORDS.assign(numeric_value="high"), DataError, "is to hold numbers"),
+        (RECORDS.replace("ADMIT", "time"), DataError, "the code 'time' is the name of another"),
+        (RECORDS.replace("ADMIT", "K happened"), DataError, "the code 'K happened' is the name"),
         (RECORDS.assign(code="K", numeric_value=None), DataError, "with a time and without one"),
         (
             pd.DataFrame(
