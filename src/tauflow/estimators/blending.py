@@ -130,18 +130,20 @@ def _choose_shares(forecaster: Any, rows: Sequences, queries: Queries) -> list[l
     y = forecaster._target_scaler.transform(y)[:, 0]
     batch = forecaster._make_step_batch(windows, np.nan_to_num(y), ~np.isnan(y))
     members = _list_networks(forecaster)
+    device = next(members[0].parameters()).device  # where they were trained
     guesses: list[Tensor] = []
     true: list[Tensor] = []
     known: list[Tensor] = []
     with torch.no_grad():
         for first in range(0, len(batch), _BATCH_SIZE):
             piece = batch[first : first + _BATCH_SIZE]
-            there = {"dt": piece.dt, "mask": piece.mask, "observed": piece.observed}
+            moved = piece.to(device)
+            there = {"dt": moved.dt, "mask": moved.mask, "observed": moved.observed}
             asked = piece.y_mask.any(-1)
             of_members = []
             for one in members:
                 with evaluation_mode(one):
-                    of_members.append(one.compute_candidates(piece.x, **there)[asked])
+                    of_members.append(one.compute_candidates(moved.x, **there).cpu()[asked])
             guesses.append(torch.stack(of_members).mean(0))
             true.append(piece.y[asked])
             known.append(piece.y_mask[asked])

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tauflow import GRU, load, save
+from tauflow import GRU, SequenceBatch, load, save
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceForecaster
-from tauflow.estimators.blending import _choose_of_target
+from tauflow.estimators.blending import _choose_of_target, _choose_shares
 from tauflow.models import ForecastModel
 
 SMALL = {"model": "gru", "hidden_size": 4, "max_lead_time": 4.0, "window": 16, "random_state": 0}
@@ -100,3 +100,21 @@ def test_shares_of_a_model_do_nothing_in_training_and_are_saved(tmp_path):
     torch.testing.assert_close(loaded(x)[0], model(x)[0])
     with pytest.raises(ArgumentError, match=r"shares must have the shape \(1, 5\)"):
         model.shares = [[1.0]]
+
+
+def test_data_go_where_the_networks_are(fitted, monkeypatch):
+    rows = fitted._read_new(walk(300), {"time": "t"}).with_times()
+    queries = fitted._plan_training(rows, fitted.max_lead_time_)
+    expected, devices = _choose_shares(fitted, rows, queries), []
+
+    class Elsewhere:
+        device = torch.device("meta")
+
+    def move(batch, device):
+        devices.append(device)
+        return batch
+
+    monkeypatch.setattr(ForecastModel, "parameters", lambda self: iter([Elsewhere]))
+    monkeypatch.setattr(SequenceBatch, "to", move)
+    assert _choose_shares(fitted, rows, queries) == expected
+    assert set(devices) == {torch.device("meta")}
