@@ -27,6 +27,7 @@ from tauflow.pretraining.population import Population
 from tauflow.pretraining.stream import ForecastStream
 from tauflow.pretraining.weights import load_weights
 from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.from_frame import read_frame
 
 from .forecast_queries import describe_queries
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -87,7 +88,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         columns = get_table_options(self.schema_)
         told = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns)
         if hasattr(at, "columns"):  # as they were asked for, to the last bit
-            told[columns["time"]] = np.asarray(at[columns["time"]])
+            table = read_frame(at)
+            told[columns["time"]] = table.get_original(columns["time"], np.arange(len(table)))
         found = self._answer(asked)
         names = [one if isinstance(one, str) else f"feature {one}" for one in asked.names]
         cases = require("pandas", extra="tables").DataFrame(told)

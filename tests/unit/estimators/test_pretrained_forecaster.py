@@ -41,6 +41,23 @@ def test_times_asked_for_come_back_bit_for_bit(forecaster):
     assert (wide[0.1] <= wide[0.9]).all()
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_moments_asked_for_keep_their_time_zone(forecaster, library):
+    table = make_table()
+    table["day"] = pd.Timestamp("2024-01-01", tz="Europe/Berlin") + pd.to_timedelta(
+        table["day"], "D"
+    )
+    at = table.groupby("who", as_index=False)["day"].last()
+    at["day"] += pd.Timedelta("36h")
+    given = at
+    if library == "polars":
+        given = pytest.importorskip("polars").from_pandas(at)
+    elif library == "arrow":
+        given = pytest.importorskip("pyarrow").Table.from_pandas(at)
+    found = forecaster.forecast(table, given, id="who", time="day", targets="a")
+    assert found["day"].tolist() == at["day"].tolist()
+
+
 def test_lead_times_dates_and_arrays(forecaster):
     table = make_table()
     table["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(table["day"], "D")
