@@ -18,7 +18,13 @@ import torch
 
 from tauflow.pretraining.blend import MIDDLE, fit_blend, fit_widths
 from tauflow.pretraining.finetune import fine_tune
-from tauflow.pretraining.inference import Answer, are_whole, forecast, gather_members, round_whole
+from tauflow.pretraining.inference import (
+    ZeroShotAnswer,
+    are_whole,
+    forecast,
+    gather_members,
+    round_whole,
+)
 from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
 from tauflow.pretraining.weights import WEIGHTS, load_weights
 
@@ -49,7 +55,7 @@ def _round_whole(task: Task, found: list[Quantiles]) -> list[Quantiles]:
     return [round_whole(one) for one in found] if are_whole(known) else found
 
 
-def _read(network: ZeroShotNetwork, task: Task) -> list[Answer]:
+def _read(network: ZeroShotNetwork, task: Task) -> list[ZeroShotAnswer]:
     contexts = [(one.t, one.y) for one in task.origins]
     others = None
     if task.is_table:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .inference import Answer, Series, are_whole, forecast, gather_members
+from .inference import Series, ZeroShotAnswer, are_whole, forecast, gather_members
 from .network import QUANTILE_LEVELS, ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -52,7 +52,7 @@ class Blend:
     gap: float
     errors: dict[str, float]
 
-    def apply(self, series: Series, q: Floats, answer: Answer) -> Floats:
+    def apply(self, series: Series, q: Floats, answer: ZeroShotAnswer) -> Floats:
         """Return blended quantiles, (Q, 9), for the zero-shot answer to a series at times q."""
         (_, y), quantiles = series, answer.quantiles
         pulls = _list_pulls(series, q, answer, self.middle, self.gap)
@@ -65,7 +65,9 @@ ZERO_SHOT = np.eye(1, 12)[0]
 """Weights of the zero-shot median alone."""
 
 
-def _list_pulls(series: Series, q: Floats, answer: Answer, middle: float, gap: float) -> Floats:
+def _list_pulls(
+    series: Series, q: Floats, answer: ZeroShotAnswer, middle: float, gap: float
+) -> Floats:
     """Return what may move a forecast from the last value, (Q, 12).
 
     They are the zero-shot median, the middle of the table, the mean of the past, the regression on

@@ -19,7 +19,7 @@ Series = tuple[Floats, Floats]
 """Times that increase, and values, float64 without NaN."""
 
 
-class Answer(NamedTuple):
+class ZeroShotAnswer(NamedTuple):
     """What is forecast of one series at Q times.
 
     Args:
@@ -81,7 +81,7 @@ def forecast(
     contexts: Sequence[Series],
     queries: Sequence[Floats],
     population: Population | None = None,
-) -> list[Answer]:
+) -> list[ZeroShotAnswer]:
     """Return what is forecast of each series at times.
 
     Where no value so far was below zero, no quantile is.
@@ -93,8 +93,8 @@ def forecast(
         population: the table, see :func:`gather_members`; its ``table`` and ``member`` are of the
             series.
     """
-    found: list[Answer] = [
-        Answer(np.empty((len(q), len(QUANTILE_LEVELS))), np.empty(len(q))) for q in queries
+    found: list[ZeroShotAnswer] = [
+        ZeroShotAnswer(np.empty((len(q), len(QUANTILE_LEVELS))), np.empty(len(q))) for q in queries
     ]
     lengths = np.array([min(len(t), MAX_CONTEXT) for t, _ in contexts])
     asked = np.array([len(q) for q in queries])

@@ -9,7 +9,7 @@ import torch
 from tauflow.pretraining.blend import fit_blend, fit_least_deviations, fit_widths
 from tauflow.pretraining.features import FORECASTS, compute_features
 from tauflow.pretraining.finetune import fine_tune
-from tauflow.pretraining.inference import Answer, forecast_quantiles, gather_members
+from tauflow.pretraining.inference import ZeroShotAnswer, forecast_quantiles, gather_members
 from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork, pinball_loss
 from tauflow.pretraining.periods import find_period
 from tauflow.pretraining.population import ask_population
@@ -182,7 +182,7 @@ def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
     assert blend.widening >= 1
     quantiles = np.sort(rng.normal(size=(2, 9)), axis=1) - 5
     past, q = (np.array([0.0, 1.0]), np.array([-1.0, 2.0])), np.array([2.0, 5.0])
-    found = blend.apply(past, q, Answer(quantiles, np.zeros(2)))
+    found = blend.apply(past, q, ZeroShotAnswer(quantiles, np.zeros(2)))
     np.testing.assert_allclose(found[:, 4], quantiles[:, 4])
     np.testing.assert_allclose(np.ptp(found, axis=1), blend.widening * np.ptp(quantiles, axis=1))
 
