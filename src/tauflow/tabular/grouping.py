@@ -29,6 +29,7 @@ def group_into_sequences(
     sort: bool,
     allow_equal: bool = False,
     skip_date_check: bool = False,
+    dated: bool | None = None,
 ) -> Sequences:
     """Put the rows of each id together; with times they may be scattered over the table.
 
@@ -40,15 +41,26 @@ def group_into_sequences(
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
         allow_equal: whether rows of an id may have the same time, as events may.
         skip_date_check: whether numbers are known to be no dates.
+        dated: whether times are dates, as those of another table say.
 
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
         TimeError: a row has no time; times of an id run backwards, or two of its rows have the same
             time, or their type is too coarse for the gaps between them.
     """
+    for role, name in {"id": id, "time": time}.items():
+        if name is not None:
+            table.check_name(name, role)
     times = None
     if time is not None:
+        skip_date_check |= dated is False
         times = read_times(table, time, unit, skip_date_check=skip_date_check)
+        if dated is not None and times.dated is not dated:
+            kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
+            raise TimeError(
+                f"{table.where}: times of column {time!r} are {kinds[0]}, but {kinds[1]} in the "
+                "other table. Write them alike."
+            )
     names, codes = get_ids(table, id)
     order, in_order, unsorted = np.arange(len(codes)), True, 0
     if (np.diff(codes) < 0).any():

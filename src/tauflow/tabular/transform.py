@@ -13,7 +13,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
-from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import Bools, Floats, Indices
 from .files import read_table
@@ -218,9 +218,9 @@ def read_new_table(
         is_strict="features" in schema.decided,
         is_training_data=targets,
     )
-    if schema.id is not None:
-        sheet.check_name(schema.id, "id")
-    whole = _group_rows(sheet, schema)
+    whole = group_into_sequences(
+        sheet, schema.id, schema.time, schema.unit, sort=schema.sort, dated=schema.dated
+    )
     inputs = build_inputs(sheet, tuple(schema.features or ()), schema.categories, schema.unseen)
     target = _read_target(sheet, schema, inputs, whole) if targets else None
     if lead_time is not None and (schema.known or targets):
@@ -265,26 +265,6 @@ def read_new_table(
         fill=schema.fill,
         target=target,
     )
-
-
-def _group_rows(table: Frame, schema: SchemaFields) -> Sequences:
-    if schema.time is not None:
-        table.check_name(schema.time, "time")
-    found = group_into_sequences(
-        table,
-        schema.id,
-        schema.time,
-        schema.unit,
-        sort=schema.sort,
-        skip_date_check=not schema.dated,
-    )
-    if found.dated != schema.dated:
-        kinds = ("dates", "numbers") if found.dated else ("numbers", "dates")
-        raise TimeError(
-            f"{table.where}: times of column {schema.time!r} are {kinds[0]}, but {kinds[1]} in the "
-            "other table. Write them alike."
-        )
-    return found
 
 
 def _select_rows_to_predict_from(table: Frame, schema: SchemaFields, whole: Sequences) -> Sequences:
