@@ -12,11 +12,12 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tauflow.estimators import SequenceForecaster
 
@@ -116,46 +117,139 @@ def forecast_simply(past: pd.DataFrame, at: np.ndarray, periods: tuple[str, ...]
     return found
 
 
-def measure(name: str, drop: float, options: dict) -> dict:
-    """Return mean absolute errors of one series by method, coverage, and seconds of the fit."""
-    rows, horizon, step, periods = SERIES[name]()
-    ahead = pd.Timedelta(horizon)
-    cuts = [rows.time.max() - ahead - k * pd.Timedelta(step) for k in reversed(range(BLOCKS))]
+class Blocks(NamedTuple):
+    """What is asked of one series.
+
+    Args:
+        series: whole.
+        train: rows before the first block, without those that are dropped.
+        asked: for each block, rows seen before it, and those to forecast.
+    """
+
+    series: Series
+    train: pd.DataFrame
+    asked: list[tuple[pd.DataFrame, pd.DataFrame]]
+
+
+def list_blocks(name: str, drop: float) -> Blocks:
+    """Return the last twenty blocks of a series of which a share of the rows is not seen."""
+    series = SERIES[name]()
+    rows, ahead = series.rows, pd.Timedelta(series.horizon)
+    cuts = [rows.time.max() - ahead - k * pd.Timedelta(series.step) for k in range(BLOCKS)][::-1]
     seen = rows[np.random.default_rng(1).random(len(rows)) >= drop]
-    start = time.process_time()
-    forecaster = SequenceForecaster(max_lead_time=horizon, targets="y", **options)
-    forecaster.fit(seen[seen.time <= cuts[0]], id="id", time="time")
-    seconds = time.process_time() - start
-    errors: dict[str, list[np.ndarray]] = {}
-    inside: list[np.ndarray] = []
+    asked = []
     for cut in cuts:
         past = seen[seen.time <= cut].groupby("id").tail(CONTEXT)
         last = past.groupby("id").time.max()
         after = rows[(rows.time > cut) & (rows.time <= cut + ahead) & rows.id.isin(last.index)]
         after = after[after.time - after.id.map(last) <= ahead]
-        if after.empty:
-            continue
-        past, true = past[past.id.isin(after.id)], after.y.to_numpy()
-        asked = {"at": after[["id", "time"]]}
+        if len(after):
+            asked.append((past[past.id.isin(after.id)], after))
+    return Blocks(series, seen[seen.time <= cuts[0]], asked)
+
+
+def fit_forecaster(blocks: Blocks, **options: Any) -> SequenceForecaster:
+    """Return a forecaster that was fitted to what comes before the blocks."""
+    forecaster = SequenceForecaster(max_lead_time=blocks.series.horizon, targets="y", **options)
+    return forecaster.fit(blocks.train, id="id", time="time")
+
+
+def measure_simple(blocks: Blocks) -> dict[str, float]:
+    """Return mean absolute errors of simple forecasts."""
+    errors: dict[str, list[np.ndarray]] = {}
+    for past, after in blocks.asked:
+        for key, part in after.groupby("id"):
+            own, at = past[past.id == key], part.time.to_numpy()
+            for method, guess in forecast_simply(own, at, blocks.series.periods).items():
+                errors.setdefault(method, []).append(abs(guess - part.y.to_numpy()))
+    return {method: float(np.concatenate(found).mean()) for method, found in errors.items()}
+
+
+def measure_boosting(blocks: Blocks, origins: int = 600) -> float:
+    """Return the mean absolute error of boosting on lags, simple forecasts and the calendar."""
+    series, ahead = blocks.series, pd.Timedelta(blocks.series.horizon)
+
+    def features(past: pd.DataFrame, at: np.ndarray) -> np.ndarray:
+        y = past.y.to_numpy(np.float64)[-24:]
+        lags = np.pad(y, (24 - len(y), 0), constant_values=np.nan)
+        when, lead = pd.DatetimeIndex(at), (at - past.time.to_numpy()[-1]) / np.timedelta64(1, "m")
+        simple = forecast_simply(past, at, series.periods).values()
+        own = np.column_stack([lead, when.hour + when.minute / 60, when.dayofweek, *simple])
+        return np.concatenate([own, np.broadcast_to(lags, (len(at), 24))], 1)
+
+    x, y, random = [], [], np.random.default_rng(0)
+    groups = [part for _, part in blocks.train.groupby("id") if len(part) > 50]
+    for part in groups:
+        times = part.time.to_numpy()
+        count = min(origins // len(groups), len(part) - 30)
+        for place in random.choice(np.arange(25, len(part) - 1), count, replace=False):
+            stop = np.searchsorted(times, times[place] + ahead.to_timedelta64(), "right")
+            later = part.iloc[place + 1 : stop]
+            if len(later):
+                past = part.iloc[max(0, place + 1 - CONTEXT) : place + 1]
+                x.append(features(past, later.time.to_numpy()))
+                y.append(later.y.to_numpy())
+    model = HistGradientBoostingRegressor(loss="absolute_error", random_state=0)
+    model.fit(np.concatenate(x), np.concatenate(y))
+    errors = [
+        abs(model.predict(features(past[past.id == key], part.time.to_numpy())) - part.y)
+        for past, after in blocks.asked
+        for key, part in after.groupby("id")
+    ]
+    return float(np.concatenate(errors).mean())
+
+
+def measure_ets(blocks: Blocks) -> float | None:
+    """Return the mean absolute error of AutoETS of statsforecast; ``None`` if it cannot be had.
+
+    It is fitted anew to the 500 rows before each block, where these and the block are even.
+    """
+    try:
+        from statsforecast.models import AutoETS
+    except ImportError:
+        return None
+    errors = []
+    for past, after in blocks.asked:
+        for key, part in after.groupby("id"):
+            own = past[past.id == key].tail(500)
+            times = np.concatenate([own.time.to_numpy(), part.time.to_numpy()])
+            gaps = np.diff(times)
+            if (gaps != gaps[0]).any():
+                continue
+            season = round(pd.Timedelta(blocks.series.periods[0]) / pd.Timedelta(gaps[0]))
+            fitted = AutoETS(season_length=season if season <= 24 else 1)
+            found = fitted.forecast(own.y.to_numpy(np.float64), h=len(part))["mean"]
+            errors.append(abs(found - part.y.to_numpy()))
+    asked = sum(after.id.nunique() for _, after in blocks.asked)
+    return float(np.concatenate(errors).mean()) if len(errors) > 0.9 * asked else None
+
+
+def measure(name: str, drop: float, options: dict) -> dict:
+    """Return mean absolute errors of one series by method, coverage, and seconds of the fit."""
+    blocks = list_blocks(name, drop)
+    start = time.process_time()
+    forecaster = fit_forecaster(blocks, **options)
+    seconds = time.process_time() - start
+    errors, inside = [], []
+    for past, after in blocks.asked:
+        true, asked = after.y.to_numpy(), {"at": after[["id", "time"]]}
         if options.get("intervals"):
             found, low, high = forecaster.predict(past, **asked, interval=0.8)
             inside.append((low[:, 0] <= true) & (true <= high[:, 0]))
         else:
             found = forecaster.predict(past, **asked)
-        errors.setdefault("forecaster", []).append(abs(found[:, 0] - true))
-        for key, part in after.groupby("id"):
-            simple = forecast_simply(past[past.id == key], part.time.to_numpy(), periods)
-            for method, guess in simple.items():
-                errors.setdefault(method, []).append(abs(guess - part.y.to_numpy()))
-    means = {method: float(np.concatenate(found).mean()) for method, found in errors.items()}
-    best = min((value, method) for method, value in means.items() if method != "forecaster")
+        errors.append(abs(found[:, 0] - true))
+    simple = measure_simple(blocks)
+    means = {"forecaster": float(np.concatenate(errors).mean()), **simple}
+    best = min(simple, key=simple.__getitem__)
     return {
         "series": name,
         "dropped": drop,
         "mae": means,
-        "best_simple": best[1],
-        "ratio": means["forecaster"] / best[0],
+        "best_simple": best,
+        "ratio": means["forecaster"] / simple[best],
         "coverage_80": float(np.concatenate(inside).mean()) if inside else None,
+        "shares": forecaster.shares_,
         "seconds": round(seconds),
     }
 
