@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ class Sequences:
     trivial: dict[str, Callable[[Array, Array], Array]]
     classes: bool = field(default=True, kw_only=True)
 
+    @cached_property
+    def summaries(self) -> Array:
+        """Features of each sequence for boosting, (N, K)."""
+        return _summaries(self.X, self.t)
+
     @property
     def simple(self) -> tuple[str, ...]:
         """Methods that are no network."""
@@ -93,7 +99,7 @@ def _summaries(X: Sequence[Array], t: Sequence[Array]) -> Array:
 
 
 def _boost(task: Sequences, train: Array, test: Array) -> Array:
-    summaries = _summaries(task.X, task.t)
+    summaries = task.summaries
     if task.classes:
         classifier = HistGradientBoostingClassifier(random_state=0)
         fitted = classifier.fit(summaries[train], task.y[train])
