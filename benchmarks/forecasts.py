@@ -202,7 +202,7 @@ def measure_boosting(blocks: Blocks, origins: int = 600) -> float:
 def measure_ets(blocks: Blocks) -> float | None:
     """Return the mean absolute error of AutoETS of statsforecast; ``None`` if it cannot be had.
 
-    It is fitted anew to the 500 rows before each block, where these and the block are even.
+    It is fitted to the 500 rows before each block, where these and the block are even.
     """
     try:
         from statsforecast.models import AutoETS
