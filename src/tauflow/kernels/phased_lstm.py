@@ -1,4 +1,4 @@
-"""The phased LSTM of its paper over sequences: its gates for all steps at once, the rest recorded.
+"""The phased LSTM of its paper over sequences: its gates for all steps at once, the rest traced.
 
 How far gates are open hangs on the time alone, which is counted in double precision. What is left
 is a step in single precision, as any cell's.
@@ -47,7 +47,7 @@ class _ProxyCell(AbstractCell):
 
 
 class _ThreadProxies(threading.local):
-    """The cells whose recordings serve others, of each thread, which sets their weights."""
+    """The cells whose traces serve others, of each thread, which sets their weights."""
 
     def __init__(self) -> None:
         self.cells: WeakKeyDictionary[PhasedLSTMCell, _ProxyCell] = WeakKeyDictionary()
@@ -58,7 +58,7 @@ _thread_proxies = _ThreadProxies()
 
 @contextmanager
 def _borrow_proxy_cell(cell: PhasedLSTMCell) -> Iterator[_ProxyCell]:
-    """Lend the cell whose recordings serve another one, with that one's weights of now."""
+    """Lend the cell whose traces serve another one, with that one's weights of now."""
     opened = _thread_proxies.cells.get(cell)
     if opened is None or opened.hidden_size != cell.hidden_size:
         _thread_proxies.cells[cell] = opened = _ProxyCell(cell.hidden_size)

@@ -142,7 +142,7 @@ class CfCWeights(NamedTuple):
     gates_bias: Array = EMPTY[1]
 
 
-class CfCTape(NamedTuple):
+class CfCSaved(NamedTuple):
     """What the backward pass reads; all empty where none may follow, and each that there is not.
 
     Args:
@@ -169,13 +169,13 @@ class CfCTape(NamedTuple):
     @classmethod
     def from_tensors(
         cls, config: KernelConfig, tensors: Sequence[Tensor], *, keeps_source: bool = True
-    ) -> "CfCTape":
-        """Return the tape of which these are the tensors that there are."""
-        return cls(*_find_tape_order(config, keeps_source)((*tensors, *_EMPTY_TAPE)))
+    ) -> "CfCSaved":
+        """Return the saved tensors of which these are the tensors that there are."""
+        return cls(*_find_field_order(config, keeps_source)((*tensors, *_EMPTY_SAVED)))
 
 
 class CfCSequence(NamedTuple):
-    """What there is of every step beside the weights and the tape.
+    """What there is of every step beside the weights and the saved tensors.
 
     Args:
         dt: (B, T).
@@ -196,7 +196,7 @@ class CfCGradients(NamedTuple):
     Args:
         first: (T, B, F), of the first layer.
         deep: (L - 1, T, B, U).
-        heads: (T, B, K N); may be the memory of the tape's.
+        heads: (T, B, K N); may be the memory of the saved ones.
         gates: (T, B, 4 N), of a memory; empty without one.
         h: (B, N), of the last state; becomes that of the first.
         c: (B, N), the same of a memory; empty without one.
@@ -228,34 +228,34 @@ def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
     )
 
 
-_EMPTY_TAPE = CfCTape(*(EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)))
+_EMPTY_SAVED = CfCSaved(*(EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)))
 
 
 @cache
-def _list_tape_fields(config: KernelConfig) -> tuple[bool, ...]:
-    """Return for each field of a tape whether it is a tensor of its own."""
+def _list_saved_fields(config: KernelConfig) -> tuple[bool, ...]:
+    """Return for each field of saved tensors whether it is a tensor of its own."""
     core, memory, _ = split_config(config)
     slopes = core.layers > 0 and not has_slope_from_value(CfCCode.from_config(core).outer)
     return True, memory, memory, memory, True, core.layers > 1, slopes, core.layers > 0
 
 
 @cache
-def _find_tape_order(config: KernelConfig, keeps_source: bool) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what takes the fields of a tape from the tensors that there are, and an empty one."""
+def _find_field_order(config: KernelConfig, keeps_source: bool) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes the fields from the tensors that there are, and an empty one."""
     order, taken = [], 0
-    for place, there in enumerate(_list_tape_fields(config)):
+    for place, there in enumerate(_list_saved_fields(config)):
         is_given = there and (keeps_source or place > 1)
-        order.append(taken if is_given else place - len(CfCTape._fields))
+        order.append(taken if is_given else place - len(CfCSaved._fields))
         taken += is_given
     if not split_config(config)[0].layers:
         order[-1] = order[-4]
     return itemgetter(*order)
 
 
-def get_tape_shapes(
+def get_saved_shapes(
     config: KernelConfig, steps: int, batch: int, inputs: Sequence[Tensor]
-) -> CfCTape:
-    """Return the shapes of a tape, ``None`` where it has no tensor of its own.
+) -> CfCSaved:
+    """Return the shapes of saved tensors, ``None`` where a field has no tensor of its own.
 
     Args:
         config: of the cell.
@@ -265,13 +265,13 @@ def get_tape_shapes(
     """
     x, h, _, first, _, _, _, _, heads_bias = inputs[:9]
     sizes = x.shape[-1], h.shape[-1], first.shape[-2], heads_bias.shape[-1]
-    return list_tape_shapes(config, steps, batch, *sizes)
+    return list_saved_shapes(config, steps, batch, *sizes)
 
 
-def list_tape_shapes(
+def list_saved_shapes(
     config: KernelConfig, steps: int, batch: int, D: int, state_size: int, units: int, rows: int
-) -> CfCTape:
-    """Do as :func:`get_tape_shapes`, of the sizes that these follow from."""
+) -> CfCSaved:
+    """Do as :func:`get_saved_shapes`, of the sizes that these follow from."""
     core, memory, reads_state = split_config(config)
     N = state_size // (1 + memory)
     width = rows if core.is_pure_mode or core.time_bias else rows // 3 * 4
@@ -286,11 +286,11 @@ def list_tape_shapes(
         (core.layers, steps, batch, units),
         (steps, batch, width),
     )
-    fields = zip(shapes, _list_tape_fields(config), strict=True)
-    return CfCTape(*[shape if there else None for shape, there in fields])
+    fields = zip(shapes, _list_saved_fields(config), strict=True)
+    return CfCSaved(*[shape if there else None for shape, there in fields])
 
 
-list_known_tape_shapes = lru_cache(list_tape_shapes)
+list_known_saved_shapes = lru_cache(list_saved_shapes)
 """For numbers, which sizes that a compiler follows are not."""
 
 
@@ -301,7 +301,7 @@ def flatten_time_first(x: Tensor) -> Tensor:
 
 def compute_core_gradients(
     config: CfCConfig,
-    tape: CfCTape,
+    saved: CfCSaved,
     gradients: CfCGradients,
     weights: CfCWeights,
     source: Sequence[Tensor],
@@ -311,7 +311,7 @@ def compute_core_gradients(
 
     Args:
         config: the closed form.
-        tape: what the forward loop wrote.
+        saved: what the forward loop wrote.
         gradients: what the backward loop wrote.
         weights: the parameters.
         source: what the first layer read, side by side, (T B, ...) each.
@@ -324,9 +324,9 @@ def compute_core_gradients(
     of_first_bias, of_heads_bias = biases or [rows.sum(-2) for rows in (first, heads)]
     if not config.layers:
         return [of_first, None, None, None, None, of_heads_bias]
-    values, of_deep, of_deep_bias = tape.first, None, None
+    values, of_deep, of_deep_bias = saved.first, None, None
     if config.layers > 1:
-        below = [tape.first, *tape.deep.unbind(-4)]
+        below = [saved.first, *saved.deep.unbind(-4)]
         values, deltas = below.pop(), gradients.deep.unbind(-4)
         each = [get_rows(d).mT @ get_rows(z) for d, z in zip(deltas, below, strict=True)]
         of_deep, of_deep_bias = torch.stack(each, dim=-3), gradients.deep.sum((-3, -2))

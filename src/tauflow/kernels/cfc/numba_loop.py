@@ -24,7 +24,7 @@ from tauflow.kernels.cpu.matmul import matmul, transpose, transpose_each
 from tauflow.kernels.cpu.values import view
 from tauflow.kernels.engine.activations import ActivationCode
 
-from .config import PURE, CfCCode, CfCTape, CfCWeights
+from .config import PURE, CfCCode, CfCSaved, CfCWeights
 from .numba_pointwise import cfc_gate_backward, cfc_gate_forward, dt_gradients
 
 
@@ -38,29 +38,29 @@ def unpack_code(packed_code):
 
 
 @inline(force=True)  # arrays cost, even those that a function leaves alone
-def _core_forward(code, weights, tape, t, low, high, source, dt, after):
+def _core_forward(code, weights, saved, t, low, high, source, dt, after):
     """Write the state after one step of the slice.
 
     Args:
         code: of the core.
-        weights, tape: of :mod:`.config`; matrices are transposed.
+        weights, saved: of :mod:`.config`; matrices are transposed.
         t: the step.
         low, high: slice of the batch.
         source: what the first layer reads, (rows, R).
         dt: (B, T).
         after: receives the state, (rows, N).
     """
-    z = tape.first[t % tape.first.shape[0], low:high]
+    z = saved.first[t % saved.first.shape[0], low:high]
     matmul(source, weights.first, z, False)
-    heads = tape.heads[t % tape.heads.shape[0], low:high]
+    heads = saved.heads[t % saved.heads.shape[0], low:high]
     if code.layers > 0:
-        _activate_layer(code.outer, tape.slopes, 0, t, low, z, weights.first_bias)
+        _activate_layer(code.outer, saved.slopes, 0, t, low, z, weights.first_bias)
         for layer in range(code.layers - 1):
-            deeper = tape.deep[layer, t % tape.deep.shape[1], low:high]
+            deeper = saved.deep[layer, t % saved.deep.shape[1], low:high]
             matmul(z, weights.deep[layer], deeper, False)
             z = deeper
             bias = weights.deep_bias[layer]
-            _activate_layer(code.outer, tape.slopes, layer + 1, t, low, z, bias)
+            _activate_layer(code.outer, saved.slopes, layer + 1, t, low, z, bias)
         matmul(z, weights.heads, heads, False)
     cfc_gate_forward(code, weights, heads, dt[low:high, t], after)
 
@@ -75,18 +75,18 @@ def _activate_layer(phi, slopes, layer, t, low, z, bias):
 
 
 @inline(force=True)
-def _core_backward(code, weights, tape, deltas, t, low, high, sequence, parameters, biases):
+def _core_backward(code, weights, saved, deltas, t, low, high, sequence, parameters, biases):
     """Write the gradients of one step's products; return those of the first layer's, (rows, F).
 
     Args:
-        code, weights, tape, t, low, high: as for :func:`_core_forward`; matrices as they are.
+        code, weights, saved, t, low, high: as for :func:`_core_forward`; matrices as they are.
         deltas: a ``CfCGradients``.
         sequence: see :mod:`.config`.
         parameters: gradients of rate and amplitude for this slice.
         biases: those of the biases of heads and first layer, (K N,) and (F,).
     """
     heads = deltas.heads[t, low:high]
-    values, dt, gradient = tape.heads[t, low:high], sequence.dt[low:high, t], deltas.h[low:high]
+    values, dt, gradient = saved.heads[t, low:high], sequence.dt[low:high, t], deltas.h[low:high]
     valid = sequence.valid[low:high, t]
     if deltas.dt.size > 0:
         dt_gradients(code, weights, values, dt, valid, gradient, deltas.dt[low:high, t])
@@ -98,8 +98,8 @@ def _core_backward(code, weights, tape, deltas, t, low, high, sequence, paramete
         delta = deltas.deep[top - 1, t, low:high] if top > 0 else deltas.first[t, low:high]
         matmul(heads, weights.heads, delta, False)
         for layer in range(top, -1, -1):
-            z = tape.deep[layer - 1, t, low:high] if layer > 0 else tape.first[t, low:high]
-            _activation_backward(code.outer, tape.slopes, layer, t, low, delta, z)
+            z = saved.deep[layer - 1, t, low:high] if layer > 0 else saved.first[t, low:high]
+            _activation_backward(code.outer, saved.slopes, layer, t, low, delta, z)
             if layer > 0:
                 below = (
                     deltas.deep[layer - 2, t, low:high] if layer > 1 else deltas.first[t, low:high]
@@ -125,37 +125,37 @@ def _activation_backward(phi, slopes, layer, t, low, delta, z):
 
 
 @kernel
-def cfc_forward(index, low, high, packed_code, weights, tape, sequence, start, last):
+def cfc_forward(index, low, high, packed_code, weights, saved, sequence, start, last):
     """Run the slice through all steps.
 
     Args:
         index: number of the slice.
         low, high: slice of the batch.
         packed_code: of the form, by ``pack_code``.
-        weights, tape, sequence: see :mod:`.config`.
+        weights, saved, sequence: see :mod:`.config`.
         start: (B, S), the states before, with those of a memory.
         last: (B, S), receives the last ones.
     """
     code, kind, N = unpack_code(packed_code), int(packed_code[16]), sequence.out.shape[2]
-    x, steps, rows = sequence.x, sequence.out.shape[1], tape.rows
+    x, steps, rows = sequence.x, sequence.out.shape[1], saved.rows
     workspace = np.empty(_count_workspace(code, kind, weights, high, N), f4)
     states = view(workspace, 0, (2, high - low, N))
-    tape = _replace_empty_tape(code, kind, weights, tape, high, N, workspace)
+    saved = _replace_empty_saved(code, kind, weights, saved, high, N, workspace)
     weights = _transpose_weights(weights)
-    c, count = tape.c, tape.c.shape[0]
+    c, count = saved.c, saved.c.shape[0]
     for b in range(low, high):
         copy(start[b, :N], states[0, b - low])
         if kind > 0:
             copy(start[b, N:], c[0, b])
     for t in range(steps):
         before, after = states[t % 2], states[(t + 1) % 2]
-        source = tape.source[t % tape.source.shape[0], low:high]
+        source = saved.source[t % saved.source.shape[0], low:high]
         if kind > 0:
-            _lstm_forward(weights, tape, t, low, high, x, before, source, kind == 2)
+            _lstm_forward(weights, saved, t, low, high, x, before, source, kind == 2)
         _write_source(kind, x[low:high, t], before, source)
         if rows.size > 0:
             _write_source(0, x[low:high, t], before, rows[t, low:high])
-        _core_forward(code, weights, tape, t, low, high, source, sequence.dt, after)
+        _core_forward(code, weights, saved, t, low, high, source, sequence.dt, after)
         _finish_step(sequence, c, t, low, high, before, after)
     for b in range(low, high):
         copy(states[steps % 2, b - low], last[b, :N])
@@ -178,26 +178,26 @@ def _finish_step(sequence, c, t, low, high, before, after):
 
 @inline
 def _count_workspace(code, kind, weights, rows, N):
-    """Return how much memory the states and one step take; see :func:`_replace_empty_tape`."""
+    """Return how much memory the states and one step take; see :func:`_replace_empty_saved`."""
     width = N if code.mode == PURE else 4 * N
     units, R = max(weights.first.shape[0], width), weights.first.shape[1]
     return rows * (2 * N + (code.layers + 1) * units + width + R + (6 * N if kind > 0 else 0)) + 1
 
 
 @inline
-def _replace_empty_tape(code, kind, weights, tape, rows, N, workspace):
-    """Return a tape, or memory for one step in the place of an empty one.
+def _replace_empty_saved(code, kind, weights, saved, rows, N, workspace):
+    """Return saved tensors, or memory for one step in the place of an empty one.
 
     Args:
         code: of the core.
         kind: 0 without a memory.
-        weights, tape: of the run.
+        weights, saved: of the run.
         rows: before which the slice ends.
         N: neurons.
         workspace: memory, whose beginning holds the states.
     """
-    if tape.source.size > 0:
-        return tape
+    if saved.source.size > 0:
+        return saved
     width = N if code.mode == PURE else 4 * N
     units = weights.first.shape[0] if code.layers > 0 else width
     at, R = 2 * rows * N, weights.first.shape[1]
@@ -207,12 +207,12 @@ def _replace_empty_tape(code, kind, weights, tape, rows, N, workspace):
         heads, at = view(workspace, at, (1, rows, width)), at + rows * width
     deeper = max(code.layers - 1, 0)
     deep, at = view(workspace, at, (deeper, 1, rows, units)), at + deeper * rows * units
-    gates, c = tape.gates, tape.c
+    gates, c = saved.gates, saved.c
     if kind > 0:
         gates, at = view(workspace, at, (1, rows, 4 * N)), at + 4 * rows * N
         c, at = view(workspace, at, (2, rows, N)), at + 2 * rows * N
     source = view(workspace, at, (1, rows, R))
-    return CfCTape(source, tape.rows, gates, c, first, deep, tape.slopes, heads)
+    return CfCSaved(source, saved.rows, gates, c, first, deep, saved.slopes, heads)
 
 
 @inline
@@ -252,19 +252,19 @@ def _transpose_weights(weights):
 
 
 @inline(force=True)
-def _lstm_forward(weights, tape, t, low, high, x, h, source, reads_state):
+def _lstm_forward(weights, saved, t, low, high, x, h, source, reads_state):
     """Advance the memory, and write its part of what the core's first layer reads.
 
     Args:
-        weights, tape, t, low, high: as for :func:`_core_forward`.
+        weights, saved, t, low, high: as for :func:`_core_forward`.
         x: (B, T, I).
         h: (rows, N), the state before the step.
         source: (rows, R), whose part u is written.
         reads_state: whether that comes first, before the state, or behind the input.
     """
-    n, count, first = h.shape[1], tape.c.shape[0], 0 if reads_state else x.shape[2]
-    gates = tape.gates[t % tape.gates.shape[0], low:high]
-    c_before, c_after = tape.c[t % count], tape.c[(t + 1) % count]
+    n, count, first = h.shape[1], saved.c.shape[0], 0 if reads_state else x.shape[2]
+    gates = saved.gates[t % saved.gates.shape[0], low:high]
+    c_before, c_after = saved.c[t % count], saved.c[(t + 1) % count]
     matmul(x[low:high, t], weights.input, gates, False)
     matmul(h, weights.recurrent, gates, True)
     for b in range(high - low):
@@ -273,13 +273,13 @@ def _lstm_forward(weights, tape, t, low, high, x, h, source, reads_state):
 
 
 @kernel
-def cfc_backward(index, low, high, packed_code, weights, tape, sequence, gradients):
+def cfc_backward(index, low, high, packed_code, weights, saved, sequence, gradients):
     """Run the slice back through all steps.
 
     Args:
         index: number of the slice, and of its row in the sums of the gradients.
         low, high: slice of the batch.
-        packed_code, weights, tape, sequence: as for :func:`cfc_forward`.
+        packed_code, weights, saved, sequence: as for :func:`cfc_forward`.
         gradients: see :mod:`.config`.
     """
     code, carry, total = unpack_code(packed_code), gradients.h, gradients.sums[index]
@@ -302,14 +302,14 @@ def cfc_backward(index, low, high, packed_code, weights, tape, sequence, gradien
                 add(carry[b], sequence.out[b, t])
             if masked:
                 copy(carry[b], kept[b - low])
-        delta = _core_backward(code, weights, tape, gradients, t, low, high, sequence, own, biases)
+        delta = _core_backward(code, weights, saved, gradients, t, low, high, sequence, own, biases)
         matmul(delta, first, source, False)
         for j in range(step_biases.size):
             total_biases[j] += step_biases[j]
             step_biases[j] = f4(0.0)
         _split_source(kind, source, carry[low:high], grad_x[low:high], t)
         if kind > 0:
-            _lstm_backward(weights, tape, gradients, t, low, high, sequence, source, kind == 2)
+            _lstm_backward(weights, saved, gradients, t, low, high, sequence, source, kind == 2)
         if masked:  # a masked step passes its gradient on untouched
             for b in range(low, high):
                 if not sequence.valid[b, t]:
@@ -330,16 +330,16 @@ def _split_source(kind, grad_source, carry, grad_x, t):
 
 
 @inline(force=True)
-def _lstm_backward(weights, tape, gradients, t, low, high, sequence, grad_source, reads_state):
+def _lstm_backward(weights, saved, gradients, t, low, high, sequence, grad_source, reads_state):
     """Take a step's gradients back through the memory.
 
     Args:
-        weights, tape, gradients, t, low, high, sequence: as for :func:`_core_backward`.
+        weights, saved, gradients, t, low, high, sequence: as for :func:`_core_backward`.
         grad_source: (rows, R'), gradient of what the core's first layer read.
         reads_state: whether u comes first in it, before the state, or last.
     """
     carry, n = gradients.h, gradients.h.shape[1]
-    gates, delta, before, after = tape.gates[t], gradients.gates[t], tape.c[t], tape.c[t + 1]
+    gates, delta, before, after = saved.gates[t], gradients.gates[t], saved.c[t], saved.c[t + 1]
     first = 0 if reads_state else grad_source.shape[1] - n
     for b in range(low, high):
         if sequence.valid.size > 0 and not sequence.valid[b, t]:

@@ -135,7 +135,7 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
             tl.store(cells + row * N + column, memory, real)
     if MIXED == 1:
         w_u = load_matrix(recurrent, 1, 2 * N, N, U, WIDTH, UNITS)
-    depth = T.to(tl.int64) * B * U  # entries of one layer of the tape
+    depth = T.to(tl.int64) * B * U  # entries of one layer of the saved tensors
     at, gap = row * U + unit, row * T
     head, place = row * W + column, row * T * N + column
     if LAYERS > 0:

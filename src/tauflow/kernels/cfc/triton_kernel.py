@@ -29,14 +29,14 @@ from .config import (
     CfCCode,
     CfCGradients,
     CfCKernel,
-    CfCTape,
+    CfCSaved,
     CfCWeights,
     KernelConfig,
     compute_core_gradients,
     count_input_columns,
     flatten_time_first,
     get_rows,
-    get_tape_shapes,
+    get_saved_shapes,
     split_config,
 )
 
@@ -70,8 +70,9 @@ class TritonCfC(CfCKernel):
     """Closed-form cells in one launch.
 
     The dtype of x is that of all factors of matrix products, the state's that of the results. The
-    parameters and the tape are those of :class:`.config.CfCWeights` and :class:`.config.CfCTape`
-    that there are, the tape without what the layers read; the memory c is in float32.
+    parameters and the saved tensors are those of :class:`.config.CfCWeights` and
+    :class:`.config.CfCSaved` that there are, the saved ones without what the layers read; the
+    memory c is in float32.
     """
 
     name = "closed_form/triton"
@@ -84,8 +85,8 @@ class TritonCfC(CfCKernel):
         """Return memory for what :meth:`forward` writes."""
         x, h, dt = inputs[:3]
         (B, T, _), (_, memory, _) = x.shape, split_config(config)
-        shapes = get_tape_shapes(config, T, B, inputs)
-        kept = shapes if needs_input_grad else get_tape_shapes(config, 1, B, inputs)
+        shapes = get_saved_shapes(config, T, B, inputs)
+        kept = shapes if needs_input_grad else get_saved_shapes(config, 1, B, inputs)
         new = [x.new_empty(shapes.gates), dt.new_empty(kept.c)] if memory else []
         wanted = (shapes.first, kept.deep, kept.slopes, kept.heads)
         new += [x.new_empty(shape) for shape in wanted if shape]
@@ -105,7 +106,7 @@ class TritonCfC(CfCKernel):
         from .triton_forward import cfc_forward
 
         x, h, dt, *parameters = inputs
-        weights, tape = CfCWeights(*parameters), _read_tape(config, out.saved_tensors, x)
+        weights, saved = CfCWeights(*parameters), _read_saved(config, out.saved_tensors, x)
         (core, memory, _), rows = split_config(config), flatten_time_first(x)
         own, bias = count_input_columns(config, x), weights.first_bias
         first = weights.first[:, :own]
@@ -113,17 +114,17 @@ class TritonCfC(CfCKernel):
             bias if core.layers else weights.heads_bias,
             rows[:, :own],
             first.T,
-            out=get_rows(tape.first, len(first)),
+            out=get_rows(saved.first, len(first)),
         )
         if memory:
-            torch.addmm(weights.gates_bias, rows, weights.input.T, out=get_rows(tape.gates))
+            torch.addmm(weights.gates_bias, rows, weights.input.T, out=get_rows(saved.gates))
         cfc_forward[_count_programs(x)](
-            *tape[4:],
+            *saved[4:],
             *_get_step_weights(config, weights, x),
             *(weights.deep_bias.contiguous(), weights.heads_bias.contiguous()),
             *(h.contiguous(), dt.contiguous(), to_mask_bytes(mask, dt), out.y, out.last),
-            *tape[2:4],
-            *_get_sizes(config, tape, out.y),
+            *saved[2:4],
+            *_get_sizes(config, saved, out.y),
             KEEP=len(needs_input_grad) > 0,
             **_get_constants(config, mask, inputs, out.y),
         )
@@ -141,31 +142,31 @@ class TritonCfC(CfCKernel):
         from .triton_backward import cfc_backward
 
         x, h, dt, *parameters = inputs
-        y, *saved = saved_tensors
+        y, *fields = saved_tensors
         (core, memory, reads_state), own = split_config(config), count_input_columns(config, x)
-        weights, tape = CfCWeights(*parameters), _read_tape(config, saved, x)
+        weights, saved = CfCWeights(*parameters), _read_saved(config, fields, x)
         (B, T, _), N = x.shape, y.shape[2]
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
-        heads = torch.empty_like(tape.heads)
+        heads = torch.empty_like(saved.heads)
         programs = _count_programs(x)[0]
         gradients = CfCGradients(
-            torch.empty_like(tape.first) if core.layers else heads,
-            torch.empty_like(tape.deep),
+            torch.empty_like(saved.first) if core.layers else heads,
+            torch.empty_like(saved.deep),
             heads,
-            torch.empty_like(tape.gates),
+            torch.empty_like(saved.gates),
             grad_outputs.last.clone(memory_format=torch.contiguous_format),
             None,
             dt.new_empty(B if needs_input_grad[DT] else 0, T),
             dt.new_empty(2, programs if core.is_pure_mode else 0, N),
         )
         cfc_backward[(programs,)](
-            *tape[4:],
+            *saved[4:],
             *_get_step_weights(config, weights, x),
             *(dt.contiguous(), to_mask_bytes(mask, dt), grad_outputs.y.contiguous()),
             *(gradients.h, gradients.dt, gradients.sums, *gradients[:4]),
-            *tape[2:4],
-            *_get_sizes(config, tape, y),
+            *saved[2:4],
+            *_get_sizes(config, saved, y),
             GAPS=needs_input_grad[DT],
             **_get_constants(config, mask, inputs, y),
         )
@@ -173,7 +174,7 @@ class TritonCfC(CfCKernel):
         before = torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]).flatten(0, 1)
         source, grad_rows, grad_memory = [rows, before], None, []
         if memory:
-            u = get_rows(tape.gates)[:, 3 * N :] * get_rows(tape.c[1:]).tanh().to(x.dtype)
+            u = get_rows(saved.gates)[:, 3 * N :] * get_rows(saved.c[1:]).tanh().to(x.dtype)
             source = [u, before] if reads_state else [rows, u]
             gates = get_rows(gradients.gates)
             grad_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
@@ -186,7 +187,7 @@ class TritonCfC(CfCKernel):
             None if grad_rows is None else grad_rows.view(T, B, -1).transpose(0, 1),
             gradients.h,
             gradients.dt.unsqueeze(-1) if needs_input_grad[DT] else None,
-            *compute_core_gradients(core, tape, gradients, weights, source),
+            *compute_core_gradients(core, saved, gradients, weights, source),
             *(part.sum(0) if core.is_pure_mode else None for part in gradients.sums),
             *grad_memory,
         ]
@@ -196,10 +197,10 @@ def _count_programs(x: Tensor) -> tuple[int]:
     return (-(-len(x) // ROWS),)
 
 
-def _read_tape(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) -> CfCTape:
-    """Return the tape, with some other tensor in place of what there is not."""
-    tape = CfCTape.from_tensors(config, tensors, keeps_source=False)
-    return CfCTape(*(one if isinstance(one, Tensor) else like[:0] for one in tape))
+def _read_saved(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) -> CfCSaved:
+    """Return the saved tensors, with some other tensor in place of what there is not."""
+    saved = CfCSaved.from_tensors(config, tensors, keeps_source=False)
+    return CfCSaved(*(one if isinstance(one, Tensor) else like[:0] for one in saved))
 
 
 def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> tuple[Tensor, ...]:
@@ -210,10 +211,10 @@ def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> t
     return *(one.contiguous() for one in others), memory
 
 
-def _get_sizes(config: KernelConfig, tape: CfCTape, y: Tensor) -> tuple[int, ...]:
+def _get_sizes(config: KernelConfig, saved: CfCSaved, y: Tensor) -> tuple[int, ...]:
     """Return B, T, N, U and W."""
     (B, T, N), layers = y.shape, split_config(config)[0].layers
-    return B, T, N, tape.first.shape[2] if layers else N, tape.heads.shape[2]
+    return B, T, N, saved.first.shape[2] if layers else N, saved.heads.shape[2]
 
 
 def _get_constants(
@@ -233,7 +234,7 @@ def _get_constants(
         **_name_activation("OUTER", code.outer),
         "MIXED": 0 if not memory else 1 if reads_state else 2,
         "MASKED": mask is not None,
-        "SLOPES": get_tape_shapes(config, 1, 1, inputs).slopes is not None,
+        "SLOPES": get_saved_shapes(config, 1, 1, inputs).slopes is not None,
         "PRECISION": get_dot_precision(x.dtype),
         **plan.launch_arguments(),
     }

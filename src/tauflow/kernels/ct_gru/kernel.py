@@ -68,7 +68,7 @@ class NumbaCTGRU(BoolConfigKernel):
     Inputs end with a one, for the bias. What stands for gaps is what they leave of each memory,
     (B, T, M); the form is whether this comes before the input acts. The state is the sums of each
     neuron's memories, which no step reads, and the memories, to which the sums' gradients come too.
-    The parameters are [W_x, b], with ln tau taken off, W_h and W_q. The tape is the inputs as rows
+    The parameters are [W_x, b], with ln tau taken off, W_h and W_q. Saved are the inputs as rows
     (T B, D + 1), and a :class:`~tauflow.kernels.ct_gru.CTGRUActivations`.
     """
 
@@ -96,14 +96,14 @@ class NumbaCTGRU(BoolConfigKernel):
         x, h, left, W_x, _, W_q = inputs
         (B, T, _), N, keep, new = left.shape, len(W_q), len(needs_input_grad) > 0, get_allocator(x)
         rows = x.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        tape = (
+        saved = (
             rows.view(T * B, x.shape[2]),
             new(T + 1 if keep else 2, B, h.shape[1] - N),
             new(T, B, len(W_x)),
             new(T if keep else 1, B, N),
             new(T if keep else 1, B, N),
         )
-        return Outputs(h.new_empty(B, T, N), h.new_empty(h.shape), tape)
+        return Outputs(h.new_empty(B, T, N), h.new_empty(h.shape), saved)
 
     def forward(
         self,

@@ -96,13 +96,13 @@ class _SequenceFunction(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
         saved, wants = _load_saved_tensors(ctx), ctx.needs_input_grad[3:]
         kernel, config, mask, count = ctx.call
-        inputs, tape, pulls = [*saved[:count]], saved[count:], GradOutputs(*grad_outputs)
+        inputs, kept, pulls = [*saved[:count]], saved[count:], GradOutputs(*grad_outputs)
         if inputs[X] is None:
-            inputs[X] = kernel.read_saved_x(config, inputs, tape)
+            inputs[X] = kernel.read_saved_x(config, inputs, kept)
         if should_recompute(pulls):
             found = recompute_gradients(kernel, config, mask, inputs, pulls, wants)
         else:
-            found = kernel.backward(config, mask, inputs, tape, pulls, wants)
+            found = kernel.backward(config, mask, inputs, kept, pulls, wants)
         return None, None, None, *found
 
 
@@ -298,18 +298,18 @@ def _(
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     tensors, mask, ctx.program, ctx.form, _ = inputs
-    results, tape = output[:2], output[0 if OPERATORS[ctx.program].needs_y else 2 :]
+    results, saved = output[:2], output[0 if OPERATORS[ctx.program].needs_y else 2 :]
     if OPERATORS[ctx.program].needs_y:
-        del tape[1]
-    _save_tensors(ctx, *tensors, mask, *tape)
+        del saved[1]
+    _save_tensors(ctx, *tensors, mask, *saved)
     ctx.count, ctx.sizes = len(tensors), flatten_sizes(tensors)
     ctx.results = [(result.shape, result.dtype) for result in results]
-    ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
+    ctx.set_materialize_grads(False)  # those of saved tensors would be as large as these
 
 
 def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
     saved = _load_saved_tensors(ctx)
-    inputs, (mask, *tape) = saved[: ctx.count], saved[ctx.count :]
+    inputs, (mask, *kept) = saved[: ctx.count], saved[ctx.count :]
     wants = [bool(want) for want in ctx.needs_input_grad[0]]
     pulls = GradOutputs(*grad_outputs[:2])
     if should_recompute(pulls):
@@ -327,7 +327,7 @@ def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple
         for pull, (shape, dtype) in zip(pulls, ctx.results, strict=True)
     ]
     found = sequence_backward(
-        list(inputs), mask, tape, given, ctx.program, ctx.form, wants, ctx.sizes
+        list(inputs), mask, kept, given, ctx.program, ctx.form, wants, ctx.sizes
     )
     gradients = [g if want else None for g, want in zip(found, wants, strict=True)]
     return gradients, None, None, None, None

@@ -137,10 +137,10 @@ class SequenceKernel:
     """The cells' own step, ``update(config, h, x, dt, *parameters)``, of which derivatives are
     taken where the program's own backward pass does not serve."""
     saves_x: ClassVar[bool] = False
-    """Whether the tape holds a copy of what steps read; see :meth:`read_saved_x`."""
+    """Whether the saved tensors hold a copy of what steps read; see :meth:`read_saved_x`."""
     needs_y: ClassVar[bool] = False
-    """Whether the backward pass reads the results, which then come first on the tape. Their holder
-    must not change them in place."""
+    """Whether the backward pass reads the results, which then come first among the saved tensors.
+    Their holder must not change them in place."""
 
     @abstractmethod
     def allocate(self, config: Any, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
@@ -168,12 +168,12 @@ class SequenceKernel:
     def read_saved_x(
         self, config: Any, inputs: Sequence[Any], saved_tensors: Sequence[Tensor]
     ) -> Tensor:
-        """Return what steps read, (B, T, I), from a tape that begins with it as rows (T B, I).
+        """Return what steps read, (B, T, I), of which the first saved tensor is rows (T B, I).
 
         Args:
             config: of the cell.
             inputs: of the run, the first of which is not kept.
-            saved_tensors: the tape.
+            saved_tensors: of the forward pass.
         """
         rows = saved_tensors[0]
         return rows.view(inputs[DT].shape[1], -1, rows.shape[1]).transpose(0, 1)
@@ -203,8 +203,8 @@ class SequenceKernel:
 class OperatorKernel(SequenceKernel):
     """A program that torch's compilers see as one operator, whose form is written as words.
 
-    One that is registered in :data:`~tauflow.kernels.engine.autograd.OPERATORS` overwrites no tape,
-    and knows of a cell what inputs and form say.
+    One that is registered in :data:`~tauflow.kernels.engine.autograd.OPERATORS` overwrites no saved
+    tensor, and knows of a cell what inputs and form say.
     """
 
     is_eager_operator: ClassVar[bool] = False

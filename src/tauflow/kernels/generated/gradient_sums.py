@@ -59,7 +59,7 @@ def compute_parameter_gradients(
     Args:
         step: backward.
         sums: over sequences and steps, as :attr:`ValueGraph.sums` lists them.
-        met: what the steps met.
+        captured: what the steps read of parameters.
     """
     memory = _Memory(step, captured, sums[0] if sums else captured[0])
     for one, value in zip(step.sums, sums, strict=True):

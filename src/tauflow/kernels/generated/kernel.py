@@ -45,7 +45,7 @@ from .values import ValueGraph, backward_step, forward_step, matrix_entries
 _MAX_WEIGHTS = 1 << 19  # of matrices that a step multiplies by
 _MAX_FLOATS = 1 << 27  # of what kernels leave to others: half a gigabyte
 
-_MIN_STEPS = 4  # which take less time than to find a recording
+_MIN_STEPS = 4  # which take less time than to find a trace
 _MAX_MEASURED_SEQUENCES = 1024
 _MAX_MEASURED_VALUES = 100  # of a step's gradient
 _MEASURED_CODES = {
@@ -198,7 +198,7 @@ def unmeasured_reason(call: KernelCall) -> str | None:
 
 
 def is_worth_generating(call: KernelCall) -> bool:
-    """Whether a call takes longer than to find a recording."""
+    """Whether a call takes longer than to find a trace."""
     return not is_tracing() and call.x.shape[1] >= _MIN_STEPS
 
 
@@ -212,23 +212,23 @@ def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
 
 
 def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
-    """Return the recording of a call, and the inputs of a run."""
+    """Return the trace of a call, and the inputs of a run."""
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
     config = make_config_key(call.cell)
-    recording, captured = TRACES.find(call, config, steps, ROWS)
+    trace, captured = TRACES.find(call, config, steps, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    captured = recording.permute(captured)
-    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
+    captured = trace.permute(captured)
+    return trace, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 
 def _prepare_if_measured(call: KernelCall) -> None:
-    recording, _ = _prepare(call)
-    if not recording.lowered.is_measured:
+    trace, _ = _prepare(call)
+    if not trace.lowered.is_measured:
         raise NotMeasuredError("kernels generated from such a step were not measured")
 
 
 class GeneratedSequenceKernel(SequenceKernel):
-    """GeneratedKernel kernels. The tape is the states before every step, (B, T, S)."""
+    """GeneratedKernel kernels. Saved are the states before every step, (B, T, S)."""
 
     name = "generated/triton"
 
@@ -236,7 +236,7 @@ class GeneratedSequenceKernel(SequenceKernel):
     def update(
         form: TracedStep, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
-        """Take a step by torch's operations, as they were recorded."""
+        """Take a step by torch's operations, as they were traced."""
         return form.step(h, inputs, captured)
 
     def allocate(self, form: TracedStep, inputs: Inputs, needs_grad: NeedsInputGrad) -> Outputs:
@@ -269,7 +269,7 @@ class GeneratedSequenceKernel(SequenceKernel):
         form: TracedStep,
         mask: Tensor | None,
         inputs: Inputs,
-        tape: Sequence[Tensor],
+        saved_tensors: Sequence[Tensor],
         grad_outputs: GradOutputs,
         needs_grad: NeedsInputGrad,
     ) -> Gradients:
@@ -283,7 +283,7 @@ class GeneratedSequenceKernel(SequenceKernel):
         last = torch.zeros_like(h) if grad_outputs.last is None else grad_outputs.last.contiguous()
         y = nothing if grad_outputs.y is None else grad_outputs.y.contiguous()
         grad_h = torch.empty_like(last)
-        tensors = steps.contiguous(), tape[0], grad_steps, last, y, grad_h
+        tensors = steps.contiguous(), saved_tensors[0], grad_steps, last, y, grad_h
         totals: dict[int, Tensor] = {}
         with use_device(h):
             for part in _split_batch(generated, B, T):

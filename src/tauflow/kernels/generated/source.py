@@ -84,7 +84,7 @@ class TensorSource(NamedTuple):
     """A tensor as kernels read it.
 
     Args:
-        number: of the tensor among those that the step met, -1 for constants.
+        number: of the tensor among the captured ones, -1 for constants.
         turned: 0, or the stride of columns, which follow one another where they are read.
     """
 
@@ -99,7 +99,7 @@ class TensorSource(NamedTuple):
 
 
 def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[TensorSource, int]:
-    """Return which of the tensors that a step met its kernels read.
+    """Return which of the tensors that a step captures its kernels read.
 
     Returns:
         Sources, and of each that is turned how many columns become rows.
@@ -121,7 +121,7 @@ def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Tens
 
 
 def to_kernel_layout(source: TensorSource, tensor: Tensor) -> Tensor:
-    """Return a tensor that the step met as kernels read it."""
+    """Return a tensor that the step captures as kernels read it."""
     if not source.turned:
         return to_kernel_storage(tensor)
     return (tensor if tensor.stride(0) == 1 else tensor.T).contiguous()

@@ -38,7 +38,7 @@ STATE, GRAD = -1, -2
 """The state, and the gradient of the next one, among what a step is given."""
 
 CONSTANTS = -1
-"""Number of the tensor of constants among those that the step met."""
+"""Number of the tensor of constants among the captured ones."""
 
 MAX_TILE_COLUMNS = 128
 """Columns of a tile at most."""
@@ -97,7 +97,7 @@ class ValueGraph(NamedTuple):
         input_grads: the gradients of the inputs, but for the state; empty if not wanted.
         sums: over rows.
         after: instructions on these sums.
-        totals: which gradients of what the step met are where.
+        totals: which gradients of captured tensors are where.
         sizes: of the regions that ``after`` and ``totals`` are on.
         fetched: of these, which are outside: number, shape, strides and offset.
         constants: numbers that never change.
@@ -118,9 +118,9 @@ class ValueGraph(NamedTuple):
 
 def forward_step(graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]) -> ValueGraph:
     """Return the values of a step."""
-    tape = InstructionList()
-    trace = trace_forward(LoweringMode(tape), graph, given, captured)
-    columns = ColumnLayout(tape, [register.buffer for register in trace.given], captured)
+    program = InstructionList()
+    trace = trace_forward(LoweringMode(program), graph, given, captured)
+    columns = ColumnLayout(program, [register.buffer for register in trace.given], captured)
     builder = _Builder(columns, [register.buffer for register in trace.given], None)
     return builder.step(trace.given[0].buffer, [], [])
 
@@ -129,13 +129,13 @@ def backward_step(
     graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor], needs_grad: Sequence[bool]
 ) -> ValueGraph:
     """Return the values of a step's gradient."""
-    tape = InstructionList()
-    trace = trace_back(LoweringMode(tape), graph, given, captured, needs_grad)
+    program = InstructionList()
+    trace = trace_back(LoweringMode(program), graph, given, captured, needs_grad)
     assert trace.pull is not None
     input_grads = [None if register is None else register.buffer for register in trace.pulled]
     regions = [register.buffer for register in trace.given]
     row_regions = [*regions, trace.pull.buffer, *(one for one in input_grads if one is not None)]
-    columns = ColumnLayout(tape, row_regions, captured)
+    columns = ColumnLayout(program, row_regions, captured)
     builder = _Builder(columns, regions, trace.pull.buffer)
     return builder.step(trace.pull.buffer, input_grads, trace.totals)
 
@@ -214,7 +214,7 @@ class _Builder:
         self._given = {region: number - 1 for number, region in enumerate(given)}
         if pull is not None:
             self._given[pull] = GRAD
-        self._fetches = {fetch.buffer: fetch for fetch in columns.tape.fetches}
+        self._fetches = {fetch.buffer: fetch for fetch in columns.program.fetches}
         self._literals: dict[int, int] = {}  # where regions begin among constants
         self._constants: list[Array] = []
         for operation in columns.operations:
@@ -224,7 +224,7 @@ class _Builder:
         self, state: int, input_grads: Sequence[int | None], totals: list[tuple[int, Register]]
     ) -> ValueGraph:
         """Return all."""
-        tape = self.columns.tape
+        program = self.columns.program
         for _, register in totals:
             if register.buffer in self.columns.is_per_row:
                 raise TracingError("a gradient of a parameter is not summed over sequences")
@@ -237,10 +237,10 @@ class _Builder:
             self.sums,
             self.columns.after,
             totals,
-            tape.sizes,
-            {f.buffer: tuple(f[:4]) for f in tape.fetches if f.buffer in used},
+            program.sizes,
+            {f.buffer: tuple(f[:4]) for f in program.fetches if f.buffer in used},
             np.concatenate([*self._constants, np.zeros(1, np.float32)]),
-            {r: array for r, array in tape.constants.items() if r in used},
+            {r: array for r, array in program.constants.items() if r in used},
         )
 
     def _whole(self, region: int) -> tuple[Atom, ...]:
@@ -324,7 +324,7 @@ class _Builder:
         return value
 
     def _outside(self, region: int, start: int, end: int) -> int:
-        literal = self.columns.tape.constants.get(region)
+        literal = self.columns.program.constants.get(region)
         if literal is not None and end - start == 1:
             return self._value(CONSTANT, (), (float(literal[start]),), 1)
         tensor, registers = self._memory(region)
@@ -339,7 +339,7 @@ class _Builder:
             for n, step in zip(fetch.shape, fetch.strides, strict=True):
                 registers = registers[..., None] + np.arange(n) * step
             return fetch.number, registers.ravel()
-        numbers = self.columns.tape.constants[region]
+        numbers = self.columns.program.constants[region]
         if region not in self._literals:
             self._literals[region] = sum(map(len, self._constants))
             self._constants.append(numbers)

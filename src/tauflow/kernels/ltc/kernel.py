@@ -108,7 +108,7 @@ class SynapseKernel(OperatorKernel):
     """Cells on synapses in compiled loops.
 
     The parameters begin with the weights of sensory and recurrent synapses, (4, S, N), and
-    neurons, (2, N). The tape is what :meth:`count_kept` says of every evaluation, (P, B, T, E, N).
+    neurons, (2, N). Saved is what :meth:`count_kept` says of every evaluation, (P, B, T, E, N).
 
     Args:
         *layouts: orders of the sensory and of the recurrent synapses.

@@ -64,7 +64,7 @@ def run_triton_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
 class TritonLTC(LTCKernel):
     """The fused solver in one launch; everything but the state is float32.
 
-    The tape is the potentials around every sub-step (B, T K + 1, N), 1 / m (B, T K, N) and, if gaps
+    Saved are the potentials around every sub-step (B, T K + 1, N), 1 / m (B, T K, N) and, if gaps
     want a gradient, the slopes (D - G v') / m (B, T K, N).
     """
 
@@ -81,12 +81,12 @@ class TritonLTC(LTCKernel):
             B if needs_input_grad else 0,
             B if needs_input_grad and needs_input_grad[DT] else 0,
         )
-        tape = (
+        saved = (
             u.new_empty(kept, T * K + 1, N),
             u.new_empty(kept, T * K, N),
             u.new_empty(sloped, T * K, N),
         )
-        return Outputs(h.new_empty(B, T, N), h.new_empty(B, N), tape)
+        return Outputs(h.new_empty(B, T, N), h.new_empty(B, N), saved)
 
     def forward(
         self,

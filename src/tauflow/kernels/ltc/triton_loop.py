@@ -215,7 +215,7 @@ def ltc_forward(
     real = (row[:, None] < B) & (column[None, :] < N)
     step = row * T  # entry (b, t) of what has steps
     at = step[:, None] * N + column[None, :]
-    # And of what has sub-steps, where sequences of the tape have one row more.
+    # And of what has sub-steps, where sequences of the saved potentials have one row more.
     substep = step[:, None] * K * N + column[None, :]
     taped = substep + row[:, None] * N
     capacity = tl.load(C + column, column < N, other=1.0)[None, :]

@@ -25,7 +25,7 @@ BAD_INPUT, BAD_OUTPUT = 1, 2
 
 @kernel(source_folders=("trace",))
 def run_program(block):
-    """Take a step of a recorded cell.
+    """Take a step of a traced cell.
 
     Args:
         block: address of integers, so that Python passes one number: addresses of inputs (B, D),
@@ -81,7 +81,7 @@ class LTCStepBuffers(NamedTuple):
         u: (B, 1, D), mapped inputs.
         dt: (B, 1), the time to cover.
         mask: (B, 0), none.
-        kept: a tape of nothing.
+        kept: saved tensors of nothing.
         states: (B, 1, N), the potentials after the step.
         h: (B, N), advanced.
         y: (B, M), receives the outputs.

@@ -64,7 +64,7 @@ class _CaptureMode(TorchDispatchMode):
         return slot
 
     def get_slot(self, tensor: Tensor) -> Slot:
-        """Return the slot of a tensor; one that is not known yet is met here."""
+        """Return the slot of a tensor; one that is not known yet is captured here."""
         if tensor.untyped_storage()._cdata in self._storages:
             return self._slots[_make_view_key(tensor)]
         if id(tensor) not in self.captured:
@@ -183,7 +183,7 @@ class _ParameterOps:
         return slot
 
     def parameter_graph(self, captured: Sequence[Tensor]) -> ParameterGraph | None:
-        """Return how to make what a step met, if that can be told."""
+        """Return how to make what a step captured, if that can be told."""
         slots = tuple(map(self._get_slot, captured))
         if self._failed:
             return None
@@ -231,7 +231,7 @@ class CapturedStep(NamedTuple):
 
     Args:
         graph: of the step.
-        captured: the tensors that it met, with their own graphs.
+        captured: the tensors that it captured, with their own graphs.
         parameter_graph: how to make these without taking the step; ``None`` where that cannot be
             told.
     """
@@ -271,12 +271,12 @@ def capture_step(
         after = step(*inputs)
     result = watcher.get_slot(after)
     slots = tuple(slot for slot, _ in watcher.captured.values())
-    met = [tensor for _, tensor in watcher.captured.values()]
+    captured = [tensor for _, tensor in watcher.captured.values()]
     may_be = _is_re_evaluable(module, own)
-    prelude = watcher.parameter_ops.parameter_graph(met) if may_be else None
-    if prelude is not None and not _are_equal(prelude.run(module, fixed), met):
+    prelude = watcher.parameter_ops.parameter_graph(captured) if may_be else None
+    if prelude is not None and not _are_equal(prelude.run(module, fixed), captured):
         prelude = None
-    return CapturedStep(Graph(tuple(watcher.nodes), slots, result), met, prelude)
+    return CapturedStep(Graph(tuple(watcher.nodes), slots, result), captured, prelude)
 
 
 class ForbidGradientChanges(TorchFunctionMode):

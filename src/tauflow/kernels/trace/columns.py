@@ -1,6 +1,6 @@
 """A traced step as operations on columns: what every row of a batch goes through alike.
 
-A step is recorded with :data:`ROWS` rows. Of every place in memory that an instruction reads or
+A step is traced with :data:`ROWS` rows. Of every place in memory that an instruction reads or
 writes, the axis of rows is told apart from the columns, so that operations can be written for any
 number of rows.
 """
@@ -40,7 +40,7 @@ class Instruction(NamedTuple):
 
 
 class InstructionList(ProgramBuilder):
-    """A tape that lists entries instead of numbers for a machine."""
+    """A program that lists entries instead of numbers for the interpreter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Span(NamedTuple):
     """Columns of a region.
 
     Args:
-        region: of the tape.
+        region: of the program.
         start: first column.
         size: columns.
         step: 1, or 0 for one column as many times.
@@ -152,12 +152,12 @@ Operation = Elementwise | Product | ColumnSum | RowSum
 
 
 class ColumnLayout:
-    """The entries of a tape as operations on columns.
+    """The entries of a program as operations on columns.
 
     Args:
-        tape: with instructions.
+        program: with instructions.
         row_regions: regions with a row for every sequence, such as that of the state.
-        met: what the step met.
+        captured: the captured tensors.
 
     Attributes:
         operations: in order.
@@ -165,21 +165,21 @@ class ColumnLayout:
     """
 
     def __init__(
-        self, tape: InstructionList, row_regions: Sequence[int], captured: Sequence[Tensor]
+        self, program: InstructionList, row_regions: Sequence[int], captured: Sequence[Tensor]
     ) -> None:
-        self.tape, self.captured = tape, captured
+        self.program, self.captured = program, captured
         self.is_per_row = set(row_regions)
         self.summed: set[int] = set()
-        self.outside = {fetch.buffer for fetch in tape.fetches} | tape.constants.keys()
+        self.outside = {fetch.buffer for fetch in program.fetches} | program.constants.keys()
         self.operations: list[Operation] = []
         self.after: list[Instruction] = []
         self._infer_row_axes()
-        for entry in tape.operations:
+        for entry in program.operations:
             self._add(entry)
 
     def width(self, region: int) -> int:
         """Return how many columns a region has."""
-        size = self.tape.sizes[region]
+        size = self.program.sizes[region]
         return size // ROWS if region in self.is_per_row else size
 
     def _infer_row_axes(self) -> None:
@@ -187,7 +187,7 @@ class ColumnLayout:
         changed = True
         while changed:
             before = len(self.is_per_row), len(self.summed)
-            for entry in self.tape.operations:
+            for entry in self.program.operations:
                 regions = [read.buffer for read in entry.reads]
                 if self.summed.intersection(regions) or self._sums_rows(entry):
                     self.summed.add(entry.out.buffer)
@@ -243,7 +243,7 @@ class ColumnLayout:
             self.operations.append(RowSum(entry.out, None, self._span(first, axis)))
             return
         shape = tuple(n for d, n in enumerate(first.shape) if d != axis)
-        part = self.tape.new(shape)
+        part = self.program.new(shape)
         self.summed.add(part.buffer)
         self.operations.append(RowSum(part, None, self._span(first, axis)))
         kept = (*shape[:axis], 1, *shape[axis:])
@@ -329,9 +329,9 @@ class ColumnLayout:
 
     def _check_rows(self, register: Register, axis: int) -> None:
         """Refuse what is not of one value for all sequences, such as zeros like a state."""
-        fetch = next((f for f in self.tape.fetches if f.buffer == register.buffer), None)
+        fetch = next((f for f in self.program.fetches if f.buffer == register.buffer), None)
         if fetch is None:
-            values = torch.from_numpy(self.tape.constants[register.buffer])
+            values = torch.from_numpy(self.program.constants[register.buffer])
         else:
             tensor = self.captured[fetch.number].detach()
             if not is_non_overlapping(tensor):  # which was read as if contiguous

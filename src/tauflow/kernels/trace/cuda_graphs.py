@@ -1,4 +1,4 @@
-"""Whole sequences of any cell on a GPU: its own step, recorded as CUDA graphs and replayed.
+"""Whole sequences of any cell on a GPU: its own step, captured as CUDA graphs and replayed.
 
 For the cells that have no kernel of their own there. Torch launches tens of operations for a
 step and more for the backward pass, each of which takes longer to launch than to run; see
@@ -45,7 +45,7 @@ from .trace_cache import (
     run_traced_step,
 )
 
-_MIN_STEPS = 4  # which take less time than to find a recording
+_MIN_STEPS = 4  # which take less time than to find a trace
 _MAX_WORK = 1 << 31  # rows times parameters, from which on a product takes longer than its launch
 
 _STATE_DTYPES = (torch.float32, torch.float64)  # of states
@@ -92,7 +92,7 @@ def is_cuda_graph_profitable(call: KernelCall) -> bool:
 
 
 def run_cuda_graph(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run any cell by its own step, recorded.
+    """Run any cell by its own step, traced.
 
     Raises:
         BackendError: the step does something today that it did not do before.
@@ -137,17 +137,17 @@ def _check_capturable(
 
 
 CUDA_GRAPH_TRACES = TraceCache(_check_capturable)
-"""The recordings of these loops."""
+"""The traces of these loops."""
 
 
 def _prepare_inputs(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
-    """Return the recording of a call, and the inputs of a run."""
+    """Return the trace of a call, and the inputs of a run."""
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
     config = make_config_key(call.cell)
-    recording, met = CUDA_GRAPH_TRACES.find(call, config, steps, call.h.shape[0])
+    trace, unpermuted = CUDA_GRAPH_TRACES.find(call, config, steps, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    captured = recording.permute(met)
-    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
+    captured = trace.permute(unpermuted)
+    return trace, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 
 class TensorTuple(tuple[Tensor, ...]):
@@ -192,7 +192,7 @@ class _ForwardLoop:
     def __init__(
         self, traced_step: TracedStep, h: Tensor, part: _StepTensors, captured: Sequence[Tensor]
     ) -> None:
-        self.recording, self.whole, self.steps = traced_step, part, len(part.read)
+        self.traced_step, self.whole, self.steps = traced_step, part, len(part.read)
         self.key: tuple[Hashable, ...] = (
             "forward",
             traced_step.lowered,
@@ -209,7 +209,7 @@ class _ForwardLoop:
         (state,) = carry
         with torch.no_grad():
             for t, read in enumerate(steps.read):
-                after = self.recording.step(state, read, fixed)
+                after = self.traced_step.step(state, read, fixed)
                 if len(steps.mask):
                     after = torch.where(steps.mask[t], after, state)
                 state.copy_(after)
@@ -223,7 +223,7 @@ class _BackwardLoop:
         traced_step: of the step.
         grad_h: gradient of the last state, (B, S).
         part: all steps.
-        captured: what the step met.
+        captured: the captured tensors.
         needs_input_grad: which of that wants gradients.
     """
 
@@ -239,7 +239,7 @@ class _BackwardLoop:
         captured: Sequence[Tensor],
         needs_input_grad: Sequence[bool],
     ) -> None:
-        self.recording, self.whole, self.steps = traced_step, part, len(part.read)
+        self.traced_step, self.whole, self.steps = traced_step, part, len(part.read)
         self.grad_indices = tuple(number for number, want in enumerate(needs_input_grad) if want)
         self.key: tuple[Hashable, ...] = (
             *("backward", traced_step.lowered, self.grad_indices),
@@ -261,15 +261,15 @@ class _BackwardLoop:
         for t in reversed(range(len(steps.read))):
             if len(steps.grad_outputs):
                 pull.add_(steps.grad_outputs[t])
-            met = [tensor.detach() for tensor in fixed]
-            leaves = [steps.before[t].detach(), *(met[number] for number in self.grad_indices)]
+            captured = [tensor.detach() for tensor in fixed]
+            leaves = [steps.before[t].detach(), *(captured[number] for number in self.grad_indices)]
             read = steps.read[t].detach()
             if len(steps.grad_inputs):
                 leaves.append(read)
             for leaf in leaves:
                 leaf.requires_grad_()
             with torch.enable_grad(), bypass_saved_tensor_hooks():
-                after = self.recording.step(leaves[0], read, met)
+                after = self.traced_step.step(leaves[0], read, captured)
                 if len(steps.mask):
                     after = torch.where(steps.mask[t], after, leaves[0])
             found = _compute_gradients(after, leaves, pull)
@@ -292,15 +292,15 @@ def _compute_gradients(
 
 
 class CUDAGraphKernel(SequenceKernel):
-    """Traced steps. The tape is the states before every step and after the last."""
+    """Traced steps. Saved are the states before every step and after the last."""
 
-    name = "recorded/graph"
+    name = "traced/graph"
 
     @staticmethod
     def update(
         config: TracedStep, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
-        """Take a step by torch's operations, as they were recorded."""
+        """Take a step by torch's operations, as they were traced."""
         own = (
             m.to(dtype)
             for m, (_, _, dtype, _) in zip(captured, config.captured_metadata, strict=True)
@@ -326,7 +326,7 @@ class CUDAGraphKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        read, h, _, *met = inputs
+        read, h, _, *captured = inputs
         states = out.saved_tensors[0]
         states[0] = h
         nothing = h.new_empty(0)
@@ -334,7 +334,7 @@ class CUDAGraphKernel(SequenceKernel):
             _to_time_first(read), _to_mask(mask, h), nothing, states[1:], nothing, nothing
         )
         with disable_autocast(h), use_device(h):
-            run_loop(_ForwardLoop(config, h, part, met), use_graphs=True)
+            run_loop(_ForwardLoop(config, h, part, captured), use_graphs=True)
         out.y.copy_(states[1:].transpose(0, 1))
         out.last.copy_(states[-1])
 
@@ -348,22 +348,24 @@ class CUDAGraphKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        read, h, _, *met = inputs
+        read, h, _, *captured = inputs
         steps, nothing = _to_time_first(read), h.new_empty(0)
         to_read = torch.empty_like(steps) if needs_input_grad[X] else nothing
         to_y = nothing if grad_outputs.y is None else _to_time_first(grad_outputs.y)
         part = _StepTensors(steps, _to_mask(mask, h), saved_tensors[0][:-1], nothing, to_y, to_read)
         to_h = torch.zeros_like(h) if grad_outputs.last is None else grad_outputs.last.clone()
         with disable_autocast(h), use_device(h):
-            loop = _BackwardLoop(config, to_h, part, met, needs_input_grad[DT + 1 :])
+            loop = _BackwardLoop(config, to_h, part, captured, needs_input_grad[DT + 1 :])
             run_loop(loop, use_graphs=True)
         totals = dict(zip(loop.grad_indices, loop.carry[1:], strict=True))
-        of_met = [totals[i].to(one.dtype) if i in totals else None for i, one in enumerate(met)]
+        captured_grads = [
+            totals[i].to(one.dtype) if i in totals else None for i, one in enumerate(captured)
+        ]
         return [
             to_read.transpose(0, 1) if needs_input_grad[X] else None,
             loop.carry[0],
             None,
-            *of_met,
+            *captured_grads,
         ]
 
 

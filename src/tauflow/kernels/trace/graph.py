@@ -163,13 +163,13 @@ def absorb_parameter_nodes(
         *(slot for node in graph.nodes for slot in node.returns),
     ]
     shift = 1 + max(slot.number for slot in slots)
-    met = {
+    renamed = {
         slot: Slot(of.number + shift)
         for slot, of in zip(graph.captured, parameters.captured, strict=True)
     }
     steps = [
         *(_rename_slots(node, lambda slot: Slot(slot.number + shift)) for node in absorbed),
-        *(_rename_slots(node, lambda slot: met.get(slot, slot)) for node in graph.nodes),
+        *(_rename_slots(node, lambda slot: renamed.get(slot, slot)) for node in graph.nodes),
     ]
     same: dict[Slot, Slot] = {}
     first: dict[str, Node] = {}
@@ -177,7 +177,7 @@ def absorb_parameter_nodes(
         node = _rename_slots(node, lambda slot: same.get(slot, slot))
         twin = first.setdefault(repr(node[:3]), node)
         same.update(zip(node.returns, twin.returns, strict=True))
-    result = met.get(graph.result, graph.result)
+    result = renamed.get(graph.result, graph.result)
     result = same.get(result, result)
     nodes = list_needed_nodes(tuple(first.values()), [result])
     own = {slot for node in nodes for slot in node.returns}

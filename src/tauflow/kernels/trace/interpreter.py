@@ -246,7 +246,7 @@ def _elementwise(row, floats):
 
 @inline
 def run_instructions(instructions, first, floats):
-    """Follow the instructions of a tape once."""
+    """Follow the instructions of a program once."""
     for i in range(first, instructions.shape[0]):
         row = instructions[i]
         if row[c.CODE] == c.PRODUCT:
@@ -279,13 +279,13 @@ def _begin_slice(interpreter, index):
 
     The memory then holds constants and parameters.
     """
-    tapes, memory, places, parts, constants, reads, addresses = interpreter
+    programs, memory, places, parts, constants, reads, addresses = interpreter
     own = places[index]
     floats = memory[own[2] : own[3]]
     copy(constants[own[6] : own[7]], floats[: own[7] - own[6]])
     for i in range(own[8], own[9]):
         _read_parameter(reads[i], addresses, floats)
-    return tapes[own[0] : own[1]], floats, parts[index], own[4], own[5]
+    return programs[own[0] : own[1]], floats, parts[index], own[4], own[5]
 
 
 @inline
@@ -333,7 +333,7 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, states
         y: (B, T, S), receives the states after every step.
         last: (B, S), receives the last states.
     """
-    tape, floats, parts, h_at, _ = _begin_slice(interpreter, index)
+    program, floats, parts, h_at, _ = _begin_slice(interpreter, index)
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
         copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
@@ -342,7 +342,7 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, states
             copy(start[low + b], states[0, low + b])
     for t in range(steps.shape[1]):
         _load_inputs(parts, steps, t, low, size, floats)
-        run_instructions(tape, 0, floats)
+        run_instructions(program, 0, floats)
         for b in range(size):
             own = floats[h_at + b * S : h_at + (b + 1) * S]
             if valid.shape[1] > 0 and not valid[low + b, t]:
@@ -363,7 +363,7 @@ def interpret_backward(index, low, high, interpreter, steps, valid, states, grad
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
             overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
     """
-    tape, floats, parts, h_at, pull_at = _begin_slice(interpreter, index)
+    program, floats, parts, h_at, pull_at = _begin_slice(interpreter, index)
     to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
     for back in range(steps.shape[1]):
@@ -376,7 +376,7 @@ def interpret_backward(index, low, high, interpreter, steps, valid, states, grad
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):
                 own[j] = carry[low + b, j] if counts else _ZERO
-        run_instructions(tape, 0, floats)
+        run_instructions(program, 0, floats)
         for b in range(size):
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):  # other sequences may read a state that is kept

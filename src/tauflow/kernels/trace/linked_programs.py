@@ -18,7 +18,7 @@ _PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
 
 class StepPrograms(NamedTuple):
-    """What the machine runs: the step, and the backward pass, if gradients were wanted."""
+    """What the interpreter runs: the step, and the backward pass, if gradients were wanted."""
 
     forward: lower.StepProgram
     backward: lower.StepProgram | None
@@ -28,7 +28,7 @@ class TraceConfig(NamedTuple):
     """A cell at a call.
 
     Args:
-        by_rows: its recordings by number of rows.
+        by_rows: its traces by number of rows.
         rows: how many sequences each slice has, the same in the backward pass.
     """
 
@@ -39,11 +39,11 @@ class TraceConfig(NamedTuple):
 def split_by_slice(
     config: TraceConfig, captured: Sequence[Tensor]
 ) -> list[tuple[int, Sequence[Tensor], int]]:
-    """Return the rows of each slice, what its steps met, and where that begins among all."""
+    """Return the rows of each slice, what its steps captured, and where that begins among all."""
     own, first = {}, 0
-    for number, recording in config.by_rows.items():
-        own[number] = number, captured[first : first + len(recording.captured_metadata)], first
-        first += len(recording.captured_metadata)
+    for number, trace in config.by_rows.items():
+        own[number] = number, captured[first : first + len(trace.captured_metadata)], first
+        first += len(trace.captured_metadata)
     return [own[number] for number in config.rows]
 
 
@@ -62,7 +62,7 @@ class LinkedPrograms(NamedTuple):
         reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
         odd: numbers of parameters that are no plain float32 tensors.
         sums: for each parameter shape, strides and place of its gradient from every slice.
-        recordings: which these programs are of, so that nothing else can be taken for them.
+        traces: which these programs are of, so that nothing else can be taken for them.
     """
 
     instructions: ConstantArgument
@@ -73,7 +73,7 @@ class LinkedPrograms(NamedTuple):
     reads: ConstantArgument
     odd: tuple[int, ...]
     sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
-    recordings: tuple[TracedStep, ...]
+    traces: tuple[TracedStep, ...]
 
     def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
         """Return what the loops take, memory included, and the tensors whose addresses it holds."""
@@ -133,8 +133,8 @@ def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
     places, parts = [], []
     ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
     for rows, _, first in split_by_slice(config, captured):
-        recording = config.by_rows[rows]
-        program = recording.lowered.backward if is_backward else recording.lowered.forward
+        trace = config.by_rows[rows]
+        program = trace.lowered.backward if is_backward else trace.lowered.forward
         assert program is not None
         sizes = (
             *(len(program.instructions), program.size),
@@ -144,14 +144,14 @@ def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
         state = program.arguments[0], program.grad_output
         spans = [(begins[i], ends[i]) for i in range(4)]
         places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
-        grads = program.grad_inputs if is_backward else [-1] * len(recording.widths)
-        parts.append([*zip(program.arguments[1:], recording.widths, grads, strict=True)])
+        grads = program.grad_inputs if is_backward else [-1] * len(trace.widths)
+        parts.append([*zip(program.arguments[1:], trace.widths, grads, strict=True)])
         instructions.append(program.instructions)
         constants.append(program.floats)
         reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
         for total in program.gradient_sums:
             number = first + total.number
-            axes = recording.axes[total.number]
+            axes = trace.axes[total.number]
             order = range(len(total.shape)) if axes is None else map(axes.index, sorted(axes))
             layout = [(total.shape[axis], total.strides[axis]) for axis in order]
             shape, strides = zip(*layout, strict=True) if layout else ((), ())

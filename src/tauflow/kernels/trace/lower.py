@@ -1,4 +1,4 @@
-"""A step on a tape, forward or back, for the machine that runs it."""
+"""A step as a program, forward or back, for the interpreter."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -45,13 +45,13 @@ def lower_step(
         TracingError: there is no instruction for something that the step does.
     """
     recorder = LoweringMode()
-    tape, places = recorder.builder, [recorder.register_input(tensor) for tensor in step_inputs]
+    builder, places = recorder.builder, [recorder.register_input(tensor) for tensor in step_inputs]
     with recorder:
         emitted, after = step(*step_inputs)
-    out = tape.new(emitted.shape)
-    tape.copy(out, recorder.get_register(emitted))
+    out = builder.new(emitted.shape)
+    builder.copy(out, recorder.get_register(emitted))
     _write_value(recorder, recorder.get_register(after), places[0])
-    rows, kept, starts, size = tape.assemble([place.buffer for place in (*places, out)])
+    rows, kept, starts, size = builder.assemble([place.buffer for place in (*places, out)])
     floats = np.zeros(size, np.float32)
     floats[: len(kept)] = kept
     inputs = [starts[place.buffer] for place in places]
@@ -67,14 +67,14 @@ def _write_value(lowering: LoweringMode, value: Register, target: Register) -> N
 
 
 class ParameterRead(NamedTuple):
-    """Entries of a tensor that the tape reads, and where.
+    """Entries of a tensor that the program reads, and where.
 
     Args:
-        number: of the tensor among those that the step met.
+        number: of the tensor among the captured ones.
         shape: of the entries.
         strides: of the entries in the tensor's memory.
         offset: from the tensor's first entry.
-        start: where they stand in the tape's memory, one after the other.
+        start: where they stand in the program's memory, one after the other.
     """
 
     number: int
@@ -88,10 +88,10 @@ class GradientSum(NamedTuple):
     """A gradient that the steps add up.
 
     Args:
-        number: of the tensor among those that the step met.
+        number: of the tensor among the captured ones.
         shape: of the gradient.
         strides: of its entries.
-        start: where it stands in the tape's memory.
+        start: where it stands in the program's memory.
     """
 
     number: int
@@ -114,7 +114,7 @@ class StepProgram(NamedTuple):
         grad_inputs: back, where the gradients of what the step is given, but for the state, begin;
             -1 where none is wanted.
         parameter_reads: what is fetched.
-        gradient_sums: back, the gradients of what the step met.
+        gradient_sums: back, the gradients of captured tensors.
     """
 
     instructions: Array
@@ -128,7 +128,7 @@ class StepProgram(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A step, or its gradient, on the tape of a recorder.
+    """A step, or its gradient, as a program of a recorder.
 
     Args:
         given: places of what the step is given, the state first; a trace forward leaves the next
@@ -136,7 +136,7 @@ class Trace(NamedTuple):
         pull: backward, where the gradient of the next state is given, and that of the state left.
         pulled: backward, places of the gradients of what the step is given, but for the state;
             ``None`` where none is wanted.
-        totals: backward, for each gradient of what the step met, which tensor it is and its place.
+        totals: backward, for each gradient of captured tensors, which tensor it is and its place.
     """
 
     given: list[Register]
@@ -147,10 +147,10 @@ class Trace(NamedTuple):
 
 @torch.no_grad()
 def trace_forward(
-    recorder: LoweringMode, graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor]
+    recorder: LoweringMode, graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]
 ) -> Trace:
     """Record a step; see :func:`lower_forward`."""
-    places, leaves = _register_leaves(recorder, given, met, needs_input_grad=())
+    places, leaves = _register_leaves(recorder, given, captured, needs_input_grad=())
     with recorder:
         after = graph.run(*leaves)
     _write_value(recorder, recorder.get_register(after), places[0])
@@ -162,12 +162,12 @@ def trace_back(
     recorder: LoweringMode,
     graph: Graph,
     given: Sequence[Tensor],
-    met: Sequence[Tensor],
+    captured: Sequence[Tensor],
     wanted: Sequence[bool],
 ) -> Trace:
     """Record a step and its gradient; see :func:`lower_backward`."""
     wanted = [True, *wanted[1:]]
-    places, (own, others) = _register_leaves(recorder, given, met, wanted)
+    places, (own, others) = _register_leaves(recorder, given, captured, wanted)
     pull = torch.ones_like(own[0])
     pull_at = recorder.register_input(pull)
     leaves = [*own, *others]
@@ -242,7 +242,7 @@ def _register_leaves(
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool],
 ) -> tuple[list[Register], tuple[list[Tensor], list[Tensor]]]:
-    """Make leaves of a recording, and return the places of those given."""
+    """Make leaves of a trace, and return the places of those given."""
     own = [torch.zeros(one.shape, dtype=one.dtype) for one in inputs]
     others = [_make_strided_zeros(one) for one in captured]
     for leaf, want in zip([*own, *others], needs_input_grad, strict=bool(needs_input_grad)):
@@ -280,11 +280,11 @@ def _accumulate_gradients(
 
 
 def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:
-    tape, (registers, grad_output, grad_inputs, totals) = lowering.builder, trace
+    builder, (registers, grad_output, grad_inputs, totals) = lowering.builder, trace
     kept = [*registers, *(one for one in (grad_output, *grad_inputs) if one is not None)]
     kept += [place for _, place in totals]
-    regions = [place.buffer for place in kept] + [fetch.buffer for fetch in tape.fetches]
-    rows, floats, starts, size = tape.assemble(regions)
+    regions = [place.buffer for place in kept] + [fetch.buffer for fetch in builder.fetches]
+    rows, floats, starts, size = builder.assemble(regions)
     return StepProgram(
         rows,
         floats,
@@ -292,6 +292,6 @@ def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:
         [starts[place.buffer] for place in registers],
         -1 if grad_output is None else starts[grad_output.buffer],
         [-1 if place is None else starts[place.buffer] for place in grad_inputs],
-        [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in tape.fetches],
+        [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in builder.fetches],
         [GradientSum(n, one.shape, one.strides, starts[one.buffer]) for n, one in totals],
     )

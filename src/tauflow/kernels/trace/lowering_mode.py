@@ -1,4 +1,4 @@
-"""What torch is asked to do while a step runs once, written on a tape."""
+"""What torch is asked to do while a step runs once, written as a program."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,15 +18,15 @@ aten = torch.ops.aten
 
 
 class LoweringMode(TorchDispatchMode):
-    """Writes what is done to tensors that it knows on a tape.
+    """Writes what is done to tensors that it knows into a program.
 
     Args:
-        tape: written to; a new one by default.
+        builder: written to; a new one by default.
     """
 
-    def __init__(self, tape: ProgramBuilder | None = None) -> None:
+    def __init__(self, builder: ProgramBuilder | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.builder = ProgramBuilder() if tape is None else tape
+        self.builder = ProgramBuilder() if builder is None else builder
         self._registers: dict[int, Register] = {}  # of the whole memory of storages
         self._parameter_numbers: dict[
             int, int

@@ -17,9 +17,9 @@ Array = NDArray[Any]
 (SUM_ROWS, SUM_EACH, MAX_EACH, PRODUCT) = range(30, 34)
 
 CODE, OUTER, INNER, TERMS, TERM_STRIDE, OUT, A, B, C, REPEATS = 0, 1, 2, 3, 4, 5, 9, 13, 17, 21
-"""Columns of a tape. From ``OUT``, ``A``, ``B`` and ``C`` on stand where an operand begins, and its
-steps from row to row, for copies from entry to entry, and from one repetition to the next. The term
-stride of a product says that ``A`` is stored transposed."""
+"""Columns of a program. From ``OUT``, ``A``, ``B`` and ``C`` on stand where an operand begins, and
+its steps from row to row, for copies from entry to entry, and from one repetition to the next. The
+term stride of a product says that ``A`` is stored transposed."""
 COLUMNS = 22
 
 _ALIGNMENT = 16  # floats in the widest vector
@@ -28,7 +28,7 @@ _MAX_FLOATS = 1 << 24  # floats
 
 
 class TracingError(Exception):
-    """A step does something that the machine cannot; the cell runs by itself."""
+    """A step does something that the interpreter cannot; the cell runs by itself."""
 
 
 class Register(NamedTuple):

@@ -1,8 +1,8 @@
 """The step of any cell as a list of torch's operations, watched once and kept.
 
 Torch's operations are watched while the cell takes a step. Parameters, and what the cell makes of
-them alone, are read again at every call, with their graphs, so that a recording need not know how
-they came about. What a backend makes of a recording is its own affair.
+them alone, are read again at every call, with their graphs, so that a trace need not know how
+they came about. What a backend makes of a trace is its own affair.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ class TracedStep(NamedTuple):
     reads: tuple[bool, ...]
 
     def step(self, h: Tensor, inputs: Tensor, captured: Sequence[Tensor]) -> Tensor:
-        """Take the step by torch's operations, as they were recorded.
+        """Take the step by torch's operations, as they were traced.
 
         Args:
             h: the state, (B, S).
@@ -77,12 +77,12 @@ class TracedStep(NamedTuple):
 
 
 class NotMeasuredError(TracingError):
-    """A step can be recorded, but whether that makes it faster has not been measured."""
+    """A step can be traced, but whether that makes it faster has not been measured."""
 
 
 LowerStep = Callable[[Graph, Sequence[Tensor], Sequence[Tensor], Sequence[bool] | None], Any]
-"""Makes of a graph, the state and the parts that its step was given, and what it met, what a
-backend runs; the last argument says what wants gradients, ``None`` if nothing does. Raises
+"""Makes of a graph, the state and the parts that its step was given, and its captured tensors, what
+a backend runs; the last argument says what wants gradients, ``None`` if nothing does. Raises
 :class:`~tauflow.kernels.trace.program.TracingError` if it cannot."""
 
 
@@ -160,24 +160,24 @@ class TraceCache:
             if tensor_metadata(captured) == known.captured_metadata:
                 _store_latest(self.traces, key, known)
                 return known, captured
-        given, (graph, met, prelude) = _capture(call, config, steps, rows)
-        captured, axes = met, tuple[Axes | None, ...]([None] * len(met))
+        given, (graph, permuted, prelude) = _capture(call, config, steps, rows)
+        captured, axes = permuted, tuple[Axes | None, ...]([None] * len(permuted))
         if prelude is not None:
             if not steps.hoists:
                 values = prelude.evaluate(cell, steps.fixed)
                 graph, prelude = absorb_parameter_nodes(graph, prelude, values, self.is_absorbed)
             with disable_autocast(call.x):  # as in every call to come
-                met = prelude.run(cell, steps.fixed)
-                prelude, axes = prelude.skip_permutations(met)
+                permuted = prelude.run(cell, steps.fixed)
+                prelude, axes = prelude.skip_permutations(permuted)
                 captured = prelude.run(cell, steps.fixed)
         like = tensor_metadata(captured)
         if known is not None and known.graph == graph and known.captured_metadata == like:
             return known, captured
         wants = [True, *(wants for *_, wants in shapes)]
-        wants += [learns and one.requires_grad for one in met]
+        wants += [learns and one.requires_grad for one in permuted]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
-            made = self.lower(graph, given, met, wants if keeps else None)
+            made = self.lower(graph, given, permuted, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
         reads = tuple(Slot(number) in read for number in range(1, len(given)))
@@ -259,7 +259,7 @@ def get_autocast_dtype(like: Tensor) -> torch.dtype | None:
 
 
 def disable_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Let what was recorded under autocast, its casts among it, run without more of them."""
+    """Let what was traced under autocast, its casts among it, run without more of them."""
     if get_autocast_dtype(like) is None:
         return nullcontext()
     return torch.autocast(like.device.type, enabled=False)
@@ -284,7 +284,7 @@ def disable_inference_mode() -> Iterator[None]:
 def bypass_saved_tensor_hooks() -> torch.autograd.graph.saved_tensors_hooks:
     """Let autograd keep what it needs itself, whatever hooks there are.
 
-    A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs
+    A checkpoint counts what it sees kept, and a step that is traced now is not when it runs
     again. What is kept is a tensor of its own: a result that held itself would never be given back.
     """
     return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)

@@ -1,6 +1,6 @@
-"""Whole sequences of any cell: its own step, recorded once, in a compiled loop.
+"""Whole sequences of any cell: its own step, traced once, in a compiled loop.
 
-What a traced step does to the state becomes a tape of instructions for as many rows as a thread
+What a traced step does to the state becomes a program for as many rows as a thread
 has, and so does the backward pass that autograd takes through it.
 """
 
@@ -114,7 +114,7 @@ def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
 
 
 INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
-"""The recordings of these loops."""
+"""The traces of these loops."""
 
 
 def traced_unsupported_reason(call: KernelCall) -> str | None:
@@ -134,13 +134,13 @@ def is_tracing_profitable(call: KernelCall) -> bool:
 
     Loops written for a cell keep more of what their backward pass needs, and are faster at it.
     Torch's own take tens of microseconds for a step, its LSTM excepted. But they keep all products,
-    which a recorded backward pass makes again: a fifth of the time where products are nearly all.
+    which a traced backward pass makes again: a fifth of the time where products are nearly all.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
         return False
     B, T, _ = call.x.shape
     is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
-    if not (_is_long(call) or is_short_served):  # to find a user's recording takes longer
+    if not (_is_long(call) or is_short_served):  # to find a user's trace takes longer
         return False
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
@@ -155,7 +155,7 @@ def is_tracing_profitable(call: KernelCall) -> bool:
 
 
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run any cell by its own step, recorded.
+    """Run any cell by its own step, traced.
 
     Raises:
         BackendError: the step does something today that it did not do before.
@@ -271,14 +271,14 @@ def _split_rows(call: KernelCall) -> tuple[int, ...]:
 
 
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
-    """Return the recordings of a call, and the inputs of a run."""
+    """Return the traces of a call, and the inputs of a run."""
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=_is_long(call))
     config, captured = _find_traces(call, steps)
     return config, _join_inputs(call, steps, config, captured)
 
 
 def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, list[Tensor]]:
-    """Return the recordings of a call, and their captured tensors."""
+    """Return the traces of a call, and their captured tensors."""
     config = make_config_key(call.cell)
     by_rows: dict[int, TracedStep] = {}
     captured: list[Tensor] = []
@@ -306,22 +306,22 @@ def _join_inputs(
 
 @cache
 def _load_kernels() -> Any:
-    """Import the compiled machine, which takes seconds where it has to be compiled."""
+    """Import the compiled interpreter, which takes seconds where it has to be compiled."""
     loops = import_kernels("trace.interpreter")
     log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
     return loops
 
 
 class TracedKernel(SequenceKernel):
-    """Traced steps. The tape is the states before every step and after the last."""
+    """Traced steps. Saved are the states before every step and after the last."""
 
-    name = "recorded/numba"
+    name = "traced/numba"
 
     @staticmethod
     def update(
         config: TraceConfig, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
-        """Take the steps of all slices by torch's operations, as they were recorded."""
+        """Take the steps of all slices by torch's operations, as they were traced."""
         after, first = [], 0
         for rows, own, _ in split_by_slice(config, captured):
             trace, own_rows = config.by_rows[rows], slice(first, first + rows)
@@ -346,8 +346,8 @@ class TracedKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        steps, h, _, *met = inputs
-        interpreter, _kept = link_programs(config, is_backward=False).fetch(met)
+        steps, h, _, *captured = inputs
+        interpreter, _kept = link_programs(config, is_backward=False).fetch(captured)
         parallel_for(
             _load_kernels().interpret_forward,
             len(h),
@@ -371,13 +371,13 @@ class TracedKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        steps, h, _, *met = inputs
+        steps, h, _, *captured = inputs
         B, T, F = steps.shape
         carry = initial_grad_state(grad_outputs.last, h)
         to_steps = steps.new_empty(B, T if needs_input_grad[X] else 0, F)
         to_y = h.new_empty(B, 0, h.shape[1]) if grad_outputs.y is None else grad_outputs.y
         linked = link_programs(config, is_backward=True)
-        interpreter, _kept = linked.fetch(met)
+        interpreter, _kept = linked.fetch(captured)
         parallel_for(
             _load_kernels().interpret_backward,
             B,
@@ -388,8 +388,8 @@ class TracedKernel(SequenceKernel):
             (input_array(to_y), carry, to_steps),
             slices=len(config.rows),
         )
-        of_met = linked.add_gradients(interpreter[1])
-        return [to_steps if needs_input_grad[X] else None, carry, None, *of_met]
+        captured_grads = linked.add_gradients(interpreter[1])
+        return [to_steps if needs_input_grad[X] else None, carry, None, *captured_grads]
 
 
 TRACED_KERNEL = TracedKernel()
