@@ -18,11 +18,11 @@ from tauflow.cells.registry import MODELS
 from tauflow.errors import BackendError
 from tauflow.kernels import KERNELS, KernelCall, select_kernel
 from tauflow.kernels.gpu import graph_loop
+from tauflow.kernels.thresholds import is_cuda_graph_profitable
 from tauflow.kernels.trace.cuda_graphs import (
     _prepare_inputs,
     cuda_graph_trace_unsupported_reason,
     cuda_graph_unsupported_reason,
-    is_cuda_graph_profitable,
     run_cuda_graph,
 )
 from tauflow.sequence import reference_loop

@@ -45,7 +45,6 @@ from .engine.requirements import (
 )
 from .generated.kernel import (
     generated_unsupported_reason,
-    is_worth_generating,
     run_generated,
     unmeasured_reason,
 )
@@ -65,6 +64,11 @@ from .scan.kernel import (
     run_torch_scan,
     torch_scan_unsupported_reason,
 )
+from .thresholds import (
+    is_cuda_graph_profitable,
+    is_tracing_profitable,
+    is_worth_generating,
+)
 from .torch_rnn import (
     gated_unsupported_reason,
     gru_unsupported_reason,
@@ -75,12 +79,10 @@ from .torch_rnn import (
 )
 from .trace.cuda_graphs import (
     cuda_graph_unsupported_reason,
-    is_cuda_graph_profitable,
     run_cuda_graph,
 )
 from .trace.traced_kernel import (
     PlannedTrace,
-    is_tracing_profitable,
     run_traced,
     traced_unsupported_reason,
 )

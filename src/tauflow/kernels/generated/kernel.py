@@ -45,7 +45,6 @@ from .values import ValueGraph, backward_step, forward_step, matrix_entries
 _MAX_WEIGHTS = 1 << 19  # of matrices that a step multiplies by
 _MAX_FLOATS = 1 << 27  # of what kernels leave to others: half a gigabyte
 
-_MIN_STEPS = 4  # which take less time than to find a trace
 _MAX_MEASURED_SEQUENCES = 1024
 _MAX_MEASURED_VALUES = 100  # of a step's gradient
 _MEASURED_CODES = {
@@ -195,11 +194,6 @@ def unmeasured_reason(call: KernelCall) -> str | None:
     if reason is None and call.x.shape[0] > _MAX_MEASURED_SEQUENCES:
         reason = f"generated kernels were measured with up to {_MAX_MEASURED_SEQUENCES} sequences"
     return reason or TRACES.unsupported_reason(call, (ROWS, "measured"), _prepare_if_measured)
-
-
-def is_worth_generating(call: KernelCall) -> bool:
-    """Whether a call takes longer than to find a trace."""
-    return not is_tracing() and call.x.shape[1] >= _MIN_STEPS
 
 
 def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:

@@ -45,9 +45,6 @@ from .trace_cache import (
     run_traced_step,
 )
 
-_MIN_STEPS = 4  # which take less time than to find a trace
-_MAX_WORK = 1 << 31  # rows times parameters, from which on a product takes longer than its launch
-
 _STATE_DTYPES = (torch.float32, torch.float64)  # of states
 _SUPPORTED_OPS = {
     *("mm", "addmm", "bmm", "baddbmm", "sum", "mean", "cumsum", "_softmax", "_log_softmax"),
@@ -76,19 +73,6 @@ def cuda_graph_trace_unsupported_reason(call: KernelCall) -> str | None:
     if reason is None and call.h.dtype not in _STATE_DTYPES:
         reason = "the graph kernels keep states in float32 or float64"
     return reason or CUDA_GRAPH_TRACES.unsupported_reason(call, call.h.shape[0], _prepare_inputs)
-
-
-def is_cuda_graph_profitable(call: KernelCall) -> bool:
-    """Whether launches take longer than what they launch, and torch is not asked for the same bits.
-
-    Torch refuses to record where it is to compute deterministically, see
-    :func:`tauflow.kernels.gpu.graph_loop.can_capture`.
-    """
-    if is_tracing() or torch.are_deterministic_algorithms_enabled():
-        return False
-    B, T, _ = call.x.shape
-    parameters = sum(parameter.numel() for parameter in call.cell.parameters())
-    return T >= _MIN_STEPS and B * parameters <= _MAX_WORK
 
 
 def run_cuda_graph(call: KernelCall) -> tuple[Tensor, Tensor]:

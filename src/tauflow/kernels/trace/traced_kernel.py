@@ -15,14 +15,6 @@ from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompute_steps
-from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cru import CRUCell
-from tauflow.cells.ct_gru import CTGRUCell
-from tauflow.cells.diagonal import AbstractScanCell
-from tauflow.cells.exprnn import ExpRNNCell
-from tauflow.cells.gated import LSTMCell
-from tauflow.cells.mixed_memory import MixedMemoryCell
-from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     count_slices,
     import_kernels,
@@ -43,8 +35,9 @@ from tauflow.kernels.engine.kernel_spec import (
     SequenceKernel,
     X,
 )
-from tauflow.kernels.engine.requirements import NUMBA, is_builtin_cell
+from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.engine.workspace import empty
+from tauflow.kernels.thresholds import is_long
 
 from . import lower
 from .capture import tensor_metadata
@@ -60,25 +53,6 @@ from .trace_cache import (
     concat_step_inputs,
     run_traced_step,
 )
-
-_MIN_LONG_STEPS = 8
-"""Steps of a sequence from which on torch computes what does not depend on the state for all of
-them at once. In a shorter one each step does so itself, which spares the calls of operations."""
-_TRACED_IF_LONG = (CRUCell, ExpRNNCell)  # whose matrices take longer than those calls
-_MAX_TRAINING_WORK = (
-    1 << 25
-)  # rows times parameters, from which on products are nearly all of a step
-
-_MAX_SHORT_WORK = 1 << 19
-"""The same, up to which the traced step of :data:`_OWN_LOOPS` is faster in short sequences."""
-
-_OWN_LOOPS = (
-    *(CfCCell, MixedMemoryCell, WiredCfCCell),
-    *(LSTMCell, CTGRUCell, AbstractScanCell),
-)
-"""Cells whose own loops are faster in long sequences, those of CfC in short ones, too."""
-_MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on they are not where nothing is learnt
-
 
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm, aten.bmm, aten.mv, aten.addmm}
@@ -125,33 +99,8 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
     if reason is not None:
         return reason
     return INTERPRETER_TRACES.unsupported_reason(
-        call, (_is_long(call), *_split_rows(call)), _prepare_inputs
+        call, (is_long(call), *_split_rows(call)), _prepare_inputs
     )
-
-
-def is_tracing_profitable(call: KernelCall) -> bool:
-    """Whether a traced step is faster than the other ways that there are for a call.
-
-    Loops written for a cell keep more of what their backward pass needs, and are faster at it.
-    Torch's own take tens of microseconds for a step, its LSTM excepted. But they keep all products,
-    which a traced backward pass makes again: a fifth of the time where products are nearly all.
-    """
-    if is_tracing():  # before any look at sizes, which compilers would guard
-        return False
-    B, T, _ = call.x.shape
-    is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
-    if not (_is_long(call) or is_short_served):  # to find a user's trace takes longer
-        return False
-    learns = torch.is_grad_enabled() and any(
-        tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
-    )
-    work = B * sum(parameter.numel() for parameter in call.cell.parameters())
-    if not isinstance(call.cell, _OWN_LOOPS):
-        return not (learns and work > _MAX_TRAINING_WORK)
-    if not _is_long(call):
-        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
-    is_wired = isinstance(call.cell, WiredCfCCell)
-    return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 
 
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -183,7 +132,7 @@ class PlannedTrace:
     def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
         cell = call.cell
         given = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
-        long = _is_long(call)
+        long = is_long(call)
         splits = long and type(cell).step is AbstractCell.step  # as precompute_steps; no hooks
         steps = cell.precompute(*given) if splits else Precomputed(given)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
@@ -259,10 +208,6 @@ def _find_source(cell: AbstractCell, trace: TracedStep) -> _CapturedTensors:
     return _CapturedTensors(graph, trace.captured_metadata, tuple(places) if are_all else ())
 
 
-def _is_long(call: KernelCall) -> bool:
-    return call.x.shape[1] >= _MIN_LONG_STEPS
-
-
 def _split_rows(call: KernelCall) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
@@ -272,7 +217,7 @@ def _split_rows(call: KernelCall) -> tuple[int, ...]:
 
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the traces of a call, and the inputs of a run."""
-    steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=_is_long(call))
+    steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=is_long(call))
     config, captured = _find_traces(call, steps)
     return config, _join_inputs(call, steps, config, captured)
 
