@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tauflow
+from tauflow.errors import NonFiniteError
 from tauflow.models import SequenceModel
 
 Draw = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
@@ -199,8 +200,14 @@ def predict(model: SequenceModel, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def score(model: SequenceModel, task: Task, T: int, generator: torch.Generator) -> float:
-    """Return the share of right answers at the end of sequences of a length."""
+def score(model: SequenceModel, task: Task, T: int, generator: torch.Generator) -> float | None:
+    """Return the share of right answers at the end of sequences of a length.
+
+    It is None where the state overflows, as that of SLiCE may on sequences longer than in training.
+    """
     x, y = task.draw(TEST, T, generator)
-    answers = predict(model, x).argmax(-1)
+    try:
+        answers = predict(model, x).argmax(-1)
+    except NonFiniteError:
+        return None
     return float((answers == y)[:, -task.scored :].float().mean())

@@ -97,6 +97,8 @@ def _make_table(
 
 def _mean(rows: Sequence[Row], name: str, digits: int, factor: float = 1.0) -> str:
     """Return the mean over seeds, with the deviation of several."""
+    if any(row[name] is None for row in rows):
+        return "overflows"
     values = factor * np.array([row[name] for row in rows])
     spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"

@@ -10,7 +10,7 @@ from scipy import stats
 from sources import ROOT
 
 sys.path.insert(0, str(ROOT))
-from benchmarks import languages
+from benchmarks import languages, truth_page
 from benchmarks.processes import DIGESTS, END, PROCESSES, draw_streams, read_streams
 
 
@@ -128,3 +128,17 @@ def test_networks_have_the_same_budget():
         model = languages.build(languages.TASKS["cycle"], name)
         used = sum(parameter.numel() for parameter in model.parameters())
         assert 0.8 * languages.BUDGET < used <= languages.BUDGET, name
+
+
+def test_the_tables_show_means_over_seeds_and_states_that_overflow():
+    row = {"task": "parity", "accuracy": 1.0, "longer_accuracy": None}
+    rows = [
+        {**row, "model": "slice"},
+        *({**row, "model": "lstm", "longer_accuracy": share} for share in (0.5, 0.7)),
+    ]
+    line = truth_page.make_languages(rows).splitlines()[-1]
+    cells = [cell.strip() for cell in line.split("|")[2:-1]]
+    assert cells[:3] == ["100 / overflows", "100 ± 0 / 60 ± 14", "not run"]
+    drawn = {"task": "hawkes1", "seed": 0, "streams": "drawn", "constant_rate_excess": 0.5}
+    table = truth_page.make_events([{**drawn, "model": "s2p2", "excess": 0.01}])
+    assert "| 0.500 | not run | 0.010 |" in table
