@@ -30,7 +30,7 @@ EVENT_MODELS: dict[str, dict[str, Any]] = {
     "neural-hawkes": {"epochs": 30},
     "s2p2": {"epochs": 20, "options": {"states": 8}},
 }
-"""Settings were chosen on the validation streams of ``hawkes1``; one set for all processes."""
+"""First guesses, tried for a few epochs on ``hawkes1`` alone; one set for all processes."""
 _COMMON = {"hidden_size": 32, "lr": 0.01, "batch_size": 50, "recipe": {"schedule": "cosine"}}
 _NAMES = [*PROCESSES, *(name for name in DIGESTS if name not in PROCESSES)]
 
