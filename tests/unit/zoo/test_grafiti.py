@@ -182,3 +182,14 @@ def test_it_trains_on_queries_of_data():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         make(**options)
+
+
+def test_exponentials_of_single_precision_as_autocast_of_cuda_makes_them(monkeypatch):
+    model, (x, t, observed) = make().float(), samples()
+    given = {"dt": t.diff(dim=1, prepend=torch.zeros(B, 1)).float(), "observed": observed}
+    expected = model(x.float(), **given)[0]
+    exponential = torch.exp
+    monkeypatch.setattr(torch, "exp", lambda z: exponential(z.float()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(x.float(), **given)[0]
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0)

@@ -178,7 +178,7 @@ class EdgeAttention(nn.Module):
         empty = score.new_zeros(len(nodes), self.heads)
         top = empty.scatter_reduce(0, places, score.detach(), "amax", include_self=False)
         weight = torch.exp(score - top[node])
-        weight = weight / empty.index_add(0, node, weight)[node]
-        read = torch.zeros_like(query).index_add(0, node, (weight.unsqueeze(-1) * value).flatten(1))
-        h: Tensor = query + read
+        weight = weight / empty.to(weight.dtype).index_add(0, node, weight)[node]
+        parts = (weight.unsqueeze(-1) * value).flatten(1)  # single precision in autocast
+        h: Tensor = query + parts.new_zeros(query.shape).index_add(0, node, parts)
         return h + F.relu(self.dense(h))
