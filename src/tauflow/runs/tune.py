@@ -125,7 +125,7 @@ def tune(
     check_at_least(1, jobs=jobs)
     get_model_info(run.model)
     for name in ("certainty", "log", "callbacks", "resume"):
-        if getattr(run, name) != getattr(Run, name):
+        if getattr(run, name) not in (getattr(Run, name), []):
             raise ArgumentError(f"trials take no {name}. Leave it out, and train the best with it.")
     size = [] if run.hidden_size is None else ["hidden_size"]
     given = {*fixed, *(f"model.{name}" for name in (*size, *run.options))}

@@ -94,7 +94,7 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuning, "load_run_data", without_validation)
     with pytest.raises(ArgumentError, match="pendulum has no validation data to choose settings"):
-        tuned(tmp_path, 1)
+        tuned(tmp_path, 1, log=[], callbacks=[])
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     with pytest.raises(MissingExtraError, match="optuna is not installed"):
         tuned(tmp_path, 1)
