@@ -39,7 +39,8 @@ def _list_facts(module: nn.Module) -> dict[str, str]:
     """Return what is known of each part and its attributes, as texts by name."""
     facts: dict[str, str] = {}
     for path, part in module.named_modules(remove_duplicate=False):
-        facts[path or "the model itself"] = f"a {type(part).__name__}"
+        kind = type(part)
+        facts[path or "the model itself"] = f"a {kind.__module__}.{kind.__qualname__}"
         if hooks := list_hook_kinds(part):
             facts[f"{path or 'the model itself'}: {', '.join(hooks)}"] = "there"
         for name, value in vars(part).items():
