@@ -162,7 +162,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         asked = self._read(X, None, targets, kwargs)
         self.tables_: dict[Any, FittedTable] = {}
         for place, name in enumerate(asked.names):
-            members = [one for one in asked.collect_series(place) if len(one[0])]
+            series = asked.collect_series(place)
+            members = [series[n] for n in asked.order_members(series)]
             if not members:
                 raise DataError(f"target {name!r} has no value. Name other targets.")
             tuned = fine_tune(self._base, members, steps, random_state)
@@ -178,6 +179,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     ) -> "DataFrame":
         """Return how forecasts of the later part of each id from the part before would have done.
 
+        Before :meth:`fit` no blend takes part, as one fitted to these ids would know the answers.
+
         Args:
             X, targets: as for :meth:`forecast`.
             {given}
@@ -189,7 +192,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         asked = self._read(X, None, targets, kwargs)
         found = {}
         for place, name in enumerate(asked.names):
-            members = asked.collect_series(place)
+            series = asked.collect_series(place)
+            members = [series[n] for n in asked.order_members(series)]
             origins = draw_origins(members)
             if not origins:
                 continue
@@ -276,12 +280,12 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             if not used:
                 self.methods_[name] = "no value before"
                 continue
-            members = [one for one in series if len(one[0])]
-            own = np.cumsum([len(one[0]) > 0 for one in series]) - 1
+            order = asked.order_members(series)
+            members, own = [series[n] for n in order], {n: k for k, n in enumerate(order)}
             where = [np.flatnonzero(queries.sequence == n) for n in used]
             table = self._get_table(name)
             network = self._base if table is None else table.network or self._base
-            others = self._compare_with(name, members, [int(own[n]) for n in used])
+            others = self._compare_with(name, members, [own[int(n)] for n in used])
             contexts = [series[n] for n in used]
             answers = forecast(network, contexts, [time[w] for w in where], others)
             blend = table.blend if table is not None else None

@@ -47,6 +47,12 @@ class Request:
             found.append((self.clock[part][is_known], values[part][is_known]))
         return found
 
+    def order_members(self, series: list[Series]) -> list[int]:
+        """Return the sequences that have values, by their ids: not as they stand in the table."""
+        ids = self.rows.ids
+        order = range(len(series)) if ids is None else np.argsort(ids, kind="stable").tolist()
+        return [n for n in order if len(series[n][0])]
+
     @property
     def times(self) -> Floats:
         """Time of each query on :attr:`clock`, (Q,)."""

@@ -120,6 +120,21 @@ def test_a_table_of_many_ids_is_blended_and_says_so(forecaster):
     assert 0 < scores.loc["a", "inside_80"] <= 1
 
 
+def test_the_order_of_ids_changes_nothing(forecaster):
+    table = make_table(ids=90)
+    shuffled = pd.concat(
+        [rows for _, rows in sorted(table.groupby("who"), key=lambda g: g[0][::-1])]
+    )
+    found = [
+        forecaster.forecast(one, [1.0, 5.0], id="who", time="day", targets="a", interval=0.8)
+        .sort_values(["who", "day", "quantile"])["value"]
+        .to_numpy()
+        for one in (table, shuffled)
+    ]
+    assert shuffled["who"].tolist() != table["who"].tolist()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
 def test_fit_save_load_and_stream(forecaster, tmp_path):
     table = make_table(24)
     forecaster.fit(table, id="who", time="day", targets="a", steps=20)
