@@ -55,7 +55,7 @@ def read_meds(
 
     Raises:
         UnknownNameError: there is no such code.
-        ArgumentError: a column is missing.
+        ArgumentError: a column is missing, or ``codes`` is empty.
         DataError: a record has no subject or code, or a value that is no number; there are no
             times, or more than 1000 codes; a code has several numbers at one time, records both
             with and without a time, or the name of another column.
@@ -124,6 +124,8 @@ def _read_records(source: Any) -> "DataFrame":
 def _select_codes(records: "DataFrame", codes: Sequence[str]) -> "DataFrame":
     wanted = [codes] if isinstance(codes, str) else list(codes)
     known = set(records[CODE])
+    if not wanted:
+        raise ArgumentError(f"codes= is empty. Codes: {format_names(sorted(known), 12)}.")
     unknown = [code for code in wanted if code not in known]
     if unknown:
         raise UnknownNameError(

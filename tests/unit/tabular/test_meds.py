@@ -53,6 +53,8 @@ def test_codes_are_chosen_by_name():
     pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
     with pytest.raises(UnknownNameError, match=r"the code 'X'\. Codes: ADMIT, HEIGHT"):
         read_meds(RECORDS, codes=["X"])
+    with pytest.raises(ArgumentError, match=r"codes= is empty\. Codes: "):
+        read_meds(RECORDS, codes=[])
 
 
 def test_static_events_of_others_did_not_happen():
