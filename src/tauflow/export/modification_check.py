@@ -4,6 +4,7 @@ from functools import cached_property
 from inspect import getattr_static
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from tauflow._internal.module_hooks import find_tied_names, list_hook_kinds
@@ -52,5 +53,7 @@ def _list_facts(module: nn.Module) -> dict[str, str]:
 
 def _format_value(value: Any) -> str:
     listed = value if isinstance(value, list | tuple) else [value]
-    is_plain = all(one is None or isinstance(one, bool | int | float | str) for one in listed)
-    return repr(value) if is_plain else f"a {type(value).__name__}"
+    plain = [one.item() if isinstance(one, np.generic) else one for one in listed]
+    if not all(one is None or isinstance(one, bool | int | float | str) for one in plain):
+        return f"a {type(value).__name__}"
+    return repr(plain if listed is value else plain[0])
