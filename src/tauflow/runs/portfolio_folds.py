@@ -250,10 +250,7 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
     first, card, test = folds[0], folds[0].as_read.data.card, folds[0].as_read.data.test
     names = [n for n in (*networks, BOOSTING) if all(n in one.models for one in folds)]
     if not names:
-        raise NonFiniteError(
-            "no model of the portfolio could be trained on all folds. Allow more time, if there is "
-            "a limit, or name a model."
-        )
+        raise NonFiniteError("no model was trained on all folds. Allow more time, or name one.")
     models = {name: [one.calibrate(one.models[name]) for one in folds] for name in names}
 
     score = _make_score(folds)
