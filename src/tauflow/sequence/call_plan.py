@@ -128,7 +128,7 @@ class CallPlans:
         )
         grads: tuple[Any, ...] = ()
         if torch.is_grad_enabled():
-            outer = projected and any(one.requires_grad for one in rnn.projections.parameters())
+            outer = projected > 0 and any(one.requires_grad for one in rnn.projections.parameters())
             grads = learns, x.requires_grad, state_learns, outer
         plan = self._plans.get((key, grads))
         if plan is None:
