@@ -189,7 +189,7 @@ class TracedEngine:
         self._given, self._address = given, self._block.buffer_info()[0]
 
     def _switch_program(self, *, observed: bool) -> None:
-        """Go on with the program that is told which features were measured, or with the other."""
+        """Go on with the program that takes which features were measured, or with the other."""
         if observed not in self._programs:
             self._programs[observed] = self._trace_step(observed=observed)
         before, self._current = self._current, self._programs[observed]
