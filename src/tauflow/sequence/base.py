@@ -51,9 +51,9 @@ class SequenceModuleBase(nn.Module):
             ArgumentError: parameters would have other shapes, or parts of the module were replaced,
                 parametrized or given hooks.
         """
-        own = {name: getattr(self, name, value) for name, value in self.options.items()}
-        own |= {name: self.options[name] for name in _SIZES & own.keys()}
-        return rebuild(self, own, options)
+        current = {name: getattr(self, name, value) for name, value in self.options.items()}
+        current |= {name: self.options[name] for name in _SIZES & current.keys()}
+        return rebuild(self, current, options)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again, from the global generator, as when the module was built.

@@ -34,7 +34,7 @@ from .unroll import run_builtin_steps
 if TYPE_CHECKING:
     from .sequence_module import SequenceModule
 
-_UNREADABLE = "x and parameters have to be float32, on the CPU, and of no class of their own"
+_UNREADABLE = "x and parameters have to be float32, on the CPU, and of no subclass"
 _FOLLOWED = "a compiler, transform, trace, mode, autocast or global hook follows what runs"
 _MAX_PLANS = 64
 """Signatures that a module keeps plans for; sequences of many lengths have one each."""
@@ -98,7 +98,7 @@ class CallPlans:
     def find(
         self, rnn: "SequenceModule", inputs: SequenceInputs, starts: Sequence[Tensor] | None
     ) -> CallPlan | str:
-        """Return the plan of a call, or why there is none.
+        """Return the plan of a call, or why it has no plan.
 
         Args:
             rnn: the module.
@@ -109,26 +109,26 @@ class CallPlans:
             return _FOLLOWED if is_followed() else _UNREADABLE
         if inputs.episodes is not None:
             return "episodes start within the sequences"
-        own = rnn.__dict__
-        modes, learns = self._look_at_cells(rnn, own["_modules"]["cells"]._modules)
+        fields = rnn.__dict__
+        modes, learns = self._look_at_cells(rnn, fields["_modules"]["cells"]._modules)
         if modes is None:
             return "a cell is custom, or was modified after construction"
         if None in learns:
             return _UNREADABLE
-        x, projected, state_learns = inputs.x, own["proj_size"], inputs.dt.requires_grad
+        x, projected, state_learns = inputs.x, fields["proj_size"], inputs.dt.requires_grad
         if starts is not None:
             if not all(is_plain(start, torch.float32) for start in starts):
                 return "hx has to be a float32 state, (B, S)"
             state_learns = state_learns or any(start.requires_grad for start in starts)
         masked, observed = inputs.mask is not None, inputs.observed is not None
         key: tuple[Any, ...] = (
-            *(masked, observed, x.shape, modes, own["num_layers"], own["bidirectional"]),
-            *(projected, own["backend"], own["checkpoint_every"]),
+            *(masked, observed, x.shape, modes, fields["num_layers"], fields["bidirectional"]),
+            *(projected, fields["backend"], fields["checkpoint_every"]),
             *(torch.is_inference_mode_enabled(), torch.get_default_dtype()),
         )
         grads: tuple[Any, ...] = ()
         if torch.is_grad_enabled():
-            outer = projected > 0 and any(one.requires_grad for one in rnn.projections.parameters())
+            outer = projected > 0 and any(p.requires_grad for p in rnn.projections.parameters())
             grads = learns, x.requires_grad, state_learns, outer
         plan = self._plans.get((key, grads))
         if plan is None:
@@ -170,7 +170,7 @@ def _make_plan(
     state_learns: bool = False,
     output_learns: bool = False,
 ) -> CallPlan | str:
-    """Return the plan for calls like one, or why there is none.
+    """Return the plan for calls like one, or why they have no plan.
 
     Args:
         rnn: the module.
@@ -237,7 +237,7 @@ def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> Ce
 def run_planned(
     where: str,
     plan: CallPlan,
-    given: SequenceInputs,
+    module_inputs: SequenceInputs,
     index: int,
     inputs: SequenceInputs,
     h: Tensor | None,
@@ -247,7 +247,7 @@ def run_planned(
     Args:
         where: name of the module, for messages.
         plan: of the call.
-        given: the call.
+        module_inputs: the call.
         index: of the cell.
         inputs: of the layer.
         h: the state to start from, or ``None`` for the cell's own.
@@ -257,28 +257,30 @@ def run_planned(
         NonFiniteError: see :func:`.finite_checks.check_finite_states`.
         BackendError: the cell's step can no longer be traced; another kernel may serve.
     """
-    own, x, dt, mask = plan.cells[index], inputs.x, inputs.dt, inputs.mask
+    cell_plan, x, dt, mask = plan.cells[index], inputs.x, inputs.dt, inputs.mask
     if h is not None:
         start = h
-    elif own.zeros:
-        start = x.new_zeros((x.shape[0], own.zeros))
+    elif cell_plan.zeros:
+        start = x.new_zeros((x.shape[0], cell_plan.zeros))
     else:
-        start = own.cell.initial_state(first_sample(x, mask))
+        start = cell_plan.cell.initial_state(first_sample(x, mask))
     # steps after the ends of sequences are left out where it pays
-    pieces = None if mask is None or not own.is_fused else split_by_length(mask)
-    if own.kernel is not None and pieces is None:
-        parameters = [holder[name] if name else holder for holder, name in own.places]
-        run = run_keeping if own.keeps else run_without_gradients
-        y, last = run(own.kernel, own.config, mask, x, start, dt, *parameters)
+    pieces = None if mask is None or not cell_plan.is_fused else split_by_length(mask)
+    if cell_plan.kernel is not None and pieces is None:
+        parameters = [holder[name] if name else holder for holder, name in cell_plan.places]
+        run = run_keeping if cell_plan.keeps else run_without_gradients
+        y, last = run(cell_plan.kernel, cell_plan.config, mask, x, start, dt, *parameters)
     else:
-        call = KernelCall(own.cell, x, start, dt, mask, inputs.observed)
-        y, last = own.run(call) if pieces is None else run_segments(call, pieces, own.run)
-    if not own.is_compiled:
+        call = KernelCall(cell_plan.cell, x, start, dt, mask, inputs.observed)
+        y, last = (
+            cell_plan.run(call) if pieces is None else run_segments(call, pieces, cell_plan.run)
+        )
+    if not cell_plan.is_compiled:
         # it may be part of something else
         last = last.clone(memory_format=torch.contiguous_format)
-    bad = find_bad_values(None if given.is_checked else given.dt, last)
+    bad = find_bad_values(None if module_inputs.is_checked else module_inputs.dt, last)
     if bad & 1:
-        check_times(where, given)
+        check_times(where, module_inputs)
     if bad:
-        check_finite_states(where, own.cell, h, last, given)
+        check_finite_states(where, cell_plan.cell, h, last, module_inputs)
     return y, last

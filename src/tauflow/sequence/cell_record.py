@@ -25,7 +25,7 @@ class _Part(NamedTuple):
     Args:
         module: the module.
         kind: its class.
-        size: how many attributes it has.
+        size: how many entries its ``__dict__`` has.
         children: its own parts by name.
         options: of a module of PyTorch, which can be set; those of the library's are fixed.
     """
@@ -59,21 +59,21 @@ class CellRecord(NamedTuple):
             return None
         modes = []
         for module, kind, size, children, options in self.parts:
-            own = module.__dict__
-            if module.__class__ is not kind or len(own) != size:
+            fields = module.__dict__
+            if module.__class__ is not kind or len(fields) != size:
                 return None
-            if own[_HOOK_0] or own[_HOOK_1] or own[_HOOK_2] or own[_HOOK_3]:
+            if fields[_HOOK_0] or fields[_HOOK_1] or fields[_HOOK_2] or fields[_HOOK_3]:
                 return None
-            parts = own["_modules"]
+            parts = fields["_modules"]
             if len(parts) != len(children):
                 return None
             for name, child in children:
                 if parts.get(name) is not child:
                     return None
             for name, value in options:
-                if own.get(name) is not value:
+                if fields.get(name) is not value:
                     return None
-            modes.append(own["training"])
+            modes.append(fields["training"])
         return tuple(modes)
 
     def find_learning(self) -> tuple[bool, ...] | None:
@@ -106,12 +106,12 @@ def _record_cell(cell: AbstractCell) -> CellRecord | None:
     parts, places = [], []
     for snapshot in cell.__dict__["_parts_when_built"]:
         module: nn.Module = cell.get_submodule(".".join(snapshot.path))
-        own = module.__dict__
-        if module.__class__ is not snapshot.kind or any(own[kind] for kind in HOOKS):
+        fields = module.__dict__
+        if module.__class__ is not snapshot.kind or any(fields[kind] for kind in HOOKS):
             return None  # a parametrisation, or a hook that computes a parameter
         options = () if isinstance(module, FixedOptionsModule) else snapshot.options
         children = tuple(module._modules.items())
-        parts.append(_Part(module, module.__class__, len(own), children, options))
+        parts.append(_Part(module, module.__class__, len(fields), children, options))
         for name, shape, floating in snapshot.tensors:
             holder: dict[str, Any] = module._parameters
             if holder.get(name) is None:

@@ -74,8 +74,8 @@ def _group_by_length(length: Tensor, steps: int) -> Iterator[Tensor]:
         yield torch.arange(len(length), device=length.device)
         return
     size = (length - 1).double().log2().floor()  # powers of two: at most half is padding
-    for one in size.unique():
-        yield (size == one).nonzero()[:, 0]
+    for value in size.unique():
+        yield (size == value).nonzero()[:, 0]
 
 
 def _select_episodes(

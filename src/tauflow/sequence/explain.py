@@ -48,8 +48,8 @@ class CallExplanation(NamedTuple):
     def __str__(self) -> str:
         """Return the table."""
         rows = [
-            (one.cell, one.backend, one.loop, _SERVES if one.serves else one.reason)
-            for one in self.kernels
+            (kernel.cell, kernel.backend, kernel.loop, _SERVES if kernel.serves else kernel.reason)
+            for kernel in self.kernels
         ]
         head = ("cell", "backend", "loop", "")
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(3)]
@@ -90,8 +90,8 @@ def explain_call(
         call = KernelCall(cell, below, start, inputs.dt, inputs.mask, observed)
         name = f"{index} {type(cell).__name__}"
         kernels += _explain_cell(name, call, rnn.backend)
-    found = rnn._call_plans.find(rnn, inputs, starts)
-    return CallExplanation(tuple(kernels), found if isinstance(found, str) else "")
+    plan = rnn._call_plans.find(rnn, inputs, starts)
+    return CallExplanation(tuple(kernels), plan if isinstance(plan, str) else "")
 
 
 def _explain_cell(name: str, call: KernelCall, backend: str) -> list[KernelExplanation]:

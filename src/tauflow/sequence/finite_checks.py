@@ -45,11 +45,11 @@ def check_finite_states(
         return
     limit = cell.max_stable_dt()
     with torch.no_grad():
-        given = inputs.x.isfinite().flatten(1).all(1)
+        was_finite = inputs.x.isfinite().flatten(1).all(1)
         if start is not None:
-            given &= start.isfinite().all(1)
+            was_finite &= start.isfinite().all(1)
         gaps, steps = inputs.dt.squeeze(-1).max(dim=1)
-        blown = ~end.isfinite().all(1) & given
+        blown = ~end.isfinite().all(1) & was_finite
         if not bool(blown.any()):
             return
         too_long = blown & (gaps > limit)

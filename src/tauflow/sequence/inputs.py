@@ -78,7 +78,8 @@ class SequenceInputs:
     def reverse(self) -> "SequenceInputs":
         """Return the call with each sequence reversed in time."""
         x, mask, observed = (
-            None if one is None else one.flip(1) for one in (self.x, self.mask, self.observed)
+            None if tensor is None else tensor.flip(1)
+            for tensor in (self.x, self.mask, self.observed)
         )
         assert x is not None
         dt = reverse_dt(self.dt, self.mask)
@@ -226,18 +227,18 @@ def time_dtype(x: Tensor) -> torch.dtype:
 
 def check_dtype_and_device(where: str, module: nn.Module, x: Tensor) -> None:
     """Raise unless the input has the dtype and device of the module's parameters."""
-    own = first_parameter(module)
-    if own is None:
+    expected = first_parameter(module)
+    if expected is None:
         return
-    if x.dtype is not own.dtype and not is_autocast(x):
+    if x.dtype is not expected.dtype and not is_autocast(x):
         raise DtypeError(
-            f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
-            f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
+            f"{where}: x has dtype {x.dtype}, but the parameters have {expected.dtype}. Convert "
+            f"the input with x.to({expected.dtype}), or the module with .to({x.dtype})."
         )
-    if x.device != own.device:
+    if x.device != expected.device:
         raise ArgumentError(
-            f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
-            f"input with x.to({str(own.device)!r}), or the module with .to({str(x.device)!r})."
+            f"{where}: x is on {x.device}, but the parameters are on {expected.device}. Move the "
+            f"input with x.to({str(expected.device)!r}), or the module with .to({str(x.device)!r})."
         )
 
 

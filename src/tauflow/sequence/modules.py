@@ -48,8 +48,8 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
     if module := CatalogRNN.module_of_cell.get(entry.cell):
         return module(input_size, hidden_size, **{**entry.options, **options})
     check_layer_option_names(entry.cell)
-    own = {key: options.pop(key) for key in layer_option_names() if key in options}
-    return RNN(entry.build(input_size, hidden_size, **options), **own)
+    layer_options = {key: options.pop(key) for key in layer_option_names() if key in options}
+    return RNN(entry.build(input_size, hidden_size, **options), **layer_options)
 
 
 def _check_layer_options(_: str, entry: ModelEntry) -> None:

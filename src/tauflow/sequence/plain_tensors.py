@@ -41,8 +41,8 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
         return bad + 2 * (states is not None and not bool(states.isfinite().all()))
     at, count = (0, 0) if gaps is None else (gaps.data_ptr(), gaps.numel())
     to, total = (0, 0) if states is None else (states.data_ptr(), states.numel())
-    found: int = import_kernels("cpu.values").find_bad_values(at, count, to, total)
-    return found
+    flags: int = import_kernels("cpu.values").find_bad_values(at, count, to, total)
+    return flags
 
 
 def subtract_times(

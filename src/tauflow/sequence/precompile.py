@@ -20,7 +20,7 @@ def precompile(
     kind, in the folder that ``NUMBA_CACHE_DIR`` names or in the user's cache.
 
     Args:
-        *models: names of the catalog; by default one of every cell that has loops of its own, and
+        *models: names of the catalog; by default one of every cell that has compiled loops, and
             one of those whose steps are recorded.
         done: called with a model's name and the seconds that it took, as soon as it is compiled.
 
@@ -47,10 +47,12 @@ def precompile(
 
 
 def _default_models() -> list[str]:
-    """Return the first name in the catalog of every cell with loops of its own, and one more."""
-    own = {row.cell: None for row in KERNELS if row.backend == "numba" and row.device is None}
+    """Return the first name in the catalog of every cell with compiled loops, and one more."""
+    compiled_cells = {
+        row.cell: None for row in KERNELS if row.backend == "numba" and row.device is None
+    }
     first: dict[type, str] = {}
     for entry in MODELS.values():
         first.setdefault(entry.cell, entry.name)
-    others = [name for cell, name in first.items() if cell not in own]
-    return [*(first[cell] for cell in own), *others[:1]]
+    others = [name for cell, name in first.items() if cell not in compiled_cells]
+    return [*(first[cell] for cell in compiled_cells), *others[:1]]

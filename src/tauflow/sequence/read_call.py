@@ -60,7 +60,7 @@ def read_call(
         inputs,
         is_plain=is_plain(inputs.x, torch.float32)
         and is_plain(inputs.dt, torch.float32)
-        and all(one is None or is_plain(one, torch.bool) for one in marks),
+        and all(mark is None or is_plain(mark, torch.bool) for mark in marks),
     )
 
 
@@ -117,7 +117,7 @@ def _read_gaps(dt: Any, x: Tensor) -> Tensor | None:
 
 
 def check_times(where: str, inputs: SequenceInputs) -> None:
-    """Raise unless the values of ``dt`` are valid, if nobody has looked at them.
+    """Raise unless the values of ``dt`` are valid, if they were not checked before.
 
     Raises:
         TimeError: one is negative or not finite.

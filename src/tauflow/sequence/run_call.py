@@ -46,7 +46,7 @@ def run_call(
     x: Any,
     hx: State | None,
     run_cell: RunCall | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> tuple[Tensor | PackedSequence, Tensor]:
     """Run a call, given the arguments of ``SequenceModule.forward`` by name.
 
@@ -56,9 +56,9 @@ def run_call(
         x: inputs.
         hx: initial state.
         run_cell: what runs each cell; ``None`` for kernels.
-        **given: the other arguments.
+        **arguments: the other arguments.
     """
-    inputs = read_call(where, rnn.input_size, x, has_initial_state=hx is not None, **given)
+    inputs = read_call(where, rnn.input_size, x, has_initial_state=hx is not None, **arguments)
     starts: list[Tensor] | None = None
     if hx is not None:
         starts = resolve_initial_states(where, rnn.each_cell, hx, inputs)
@@ -141,12 +141,12 @@ def _run_cell(
     rnn: "SequenceModule",
     where: str,
     run: RunCall,
-    given: SequenceInputs,
+    module_inputs: SequenceInputs,
     index: int,
     inputs: SequenceInputs,
     h: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Run one cell over ``inputs``, from a state or its own; ``given`` is the module's."""
+    """Run one cell over ``inputs``, from a state or its own; ``module_inputs`` is the module's."""
     cell, x, mask = rnn._cell(index), inputs.x, inputs.mask
     start, some = h, inputs.episodes
     if start is None or some is not None:
@@ -156,7 +156,7 @@ def _run_cell(
         start = torch.where(continued.unsqueeze(1), h, start)
     call = KernelCall(cell, x, start, inputs.dt, mask, inputs.observed)
     y, last = run(index, call)
-    check_finite_states(where, cell, h, last, given)
+    check_finite_states(where, cell, h, last, module_inputs)
     return y, last
 
 

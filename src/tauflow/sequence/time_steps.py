@@ -118,8 +118,8 @@ def _from_times(
 ) -> Tensor:
     """Return the gaps between times; the first is 0, or counts from the time in front."""
     if has_initial_state:
-        given = steps if batched else steps[1:]
-        if isinstance(t, Tensor) and tuple(t.shape) in (given, (*given, 1)):
+        shape = steps if batched else steps[1:]
+        if isinstance(t, Tensor) and tuple(t.shape) in (shape, (*shape, 1)):
             raise ArgumentError(
                 f"{where}: with hx, t needs the time of the sample that hx comes from in front: "
                 f"{steps[1] + 1} times per sequence, got {steps[1]}. Without it the time in "

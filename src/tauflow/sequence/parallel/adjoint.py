@@ -31,8 +31,8 @@ class ChunkedInputs:
         """Cut a call."""
 
         def cut_up(tensor: Tensor) -> Tensor:
-            whole = tensor.detach()[:, : plan.count * plan.length]
-            return whole.reshape(-1, plan.length, *tensor.shape[2:])
+            cut_steps = tensor.detach()[:, : plan.count * plan.length]
+            return cut_steps.reshape(-1, plan.length, *tensor.shape[2:])
 
         x, dt = (
             cut_up(tensor).requires_grad_(tensor.requires_grad and torch.is_grad_enabled())
@@ -121,7 +121,7 @@ class ChunkRun:
         """Return the gradients of the starts, and of x, dt and the parameters."""
         others = [t for t in (self.leaves.x, self.leaves.dt) if t.requires_grad]
         outputs = [(self.ends, grad_ends)] + ([] if grad_y is None else [(self.y, grad_y)])
-        grad_starts, *found = torch.autograd.grad(
+        grad_starts, *gradients = torch.autograd.grad(
             [output for output, _ in outputs],
             [self.starts, *others, *parameters],
             [pull for _, pull in outputs],
@@ -129,11 +129,11 @@ class ChunkRun:
             allow_unused=True,
         )
         missing = torch.zeros_like(self.starts) if grad_starts is None else grad_starts
-        given = iter(found)
+        remaining = iter(gradients)
         grad_x, grad_dt = (
-            next(given) if t.requires_grad else None for t in (self.leaves.x, self.leaves.dt)
+            next(remaining) if t.requires_grad else None for t in (self.leaves.x, self.leaves.dt)
         )
-        return missing, [grad_x, grad_dt, *given]
+        return missing, [grad_x, grad_dt, *remaining]
 
 
 @dataclass(frozen=True)
@@ -189,19 +189,19 @@ class ChunkedFunction(torch.autograd.Function):
         wants = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():  # create_graph=True: its graph is that of the sequential run
             return None, None, *_sequential_gradients(problem, inputs, wants, grad_outputs)
-        tape = ChunkRun(y, ends, starts, ChunkedInputs(x, dt, mask, observed))
+        chunk_run = ChunkRun(y, ends, starts, ChunkedInputs(x, dt, mask, observed))
         with ctx.autocast():
-            found = _solve_adjoint(problem, tape, inputs[3:], wants, grad_outputs)
-        if found is None:
+            gradients = _solve_adjoint(problem, chunk_run, inputs[3:], wants, grad_outputs)
+        if gradients is None:
             return None, None, *_sequential_gradients(problem, inputs, wants, grad_outputs)
-        grad_x, grad_h, grad_dt, *grad_parameters = found
-        whole = problem.cut.count * problem.cut.length
+        grad_x, grad_h, grad_dt, *grad_parameters = gradients
+        cut_length = problem.cut.count * problem.cut.length
         return (
             None,
             None,
-            _pad_gradient(grad_x, inputs[0], whole),
+            _pad_gradient(grad_x, inputs[0], cut_length),
             grad_h,
-            _pad_gradient(grad_dt, inputs[2], whole),
+            _pad_gradient(grad_dt, inputs[2], cut_length),
             *grad_parameters,
         )
 
@@ -212,14 +212,16 @@ def _capture_autocast(device: str) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
-def _pad_gradient(gradient: Tensor | None, like: Tensor, whole: int) -> Tensor | None:
+def _pad_gradient(gradient: Tensor | None, like: Tensor, cut_length: int) -> Tensor | None:
     """Return the gradient of a tensor of whose steps the first ones were cut up."""
     if gradient is None:
         return None
-    gradient = gradient.reshape(like.shape[0], whole, *like.shape[2:])
-    rest = like.shape[1] - whole
+    gradient = gradient.reshape(like.shape[0], cut_length, *like.shape[2:])
+    rest = like.shape[1] - cut_length
     return (
-        gradient if not rest else torch.cat((gradient, like.new_zeros(*like[:, whole:].shape)), 1)
+        gradient
+        if not rest
+        else torch.cat((gradient, like.new_zeros(*like[:, cut_length:].shape)), 1)
     )
 
 
@@ -298,28 +300,31 @@ def _sequential_gradients(
     """Return the gradients by running the steps once more, one after the other."""
     create_graph = torch.is_grad_enabled()
     cut, (x, h, dt, *parameters) = context.cut, inputs
-    whole = cut.count * cut.length
+    cut_length = cut.count * cut.length
     with torch.enable_grad():
-        given = [
+        inputs_with_grad = [
             (t.view_as(t) if create_graph else t.detach().requires_grad_()) if want else t
             for t, want in zip((x, h, dt), needs_input_grad, strict=False)
         ]
         mask, observed = (
-            None if m is None else m[:, :whole] for m in (context.call.mask, context.call.observed)
+            None if m is None else m[:, :cut_length]
+            for m in (context.call.mask, context.call.observed)
         )
         y, last = context.run(
             replace(
                 context.call,
-                x=given[0][:, :whole],
-                h=given[1],
-                dt=given[2][:, :whole],
+                x=inputs_with_grad[0][:, :cut_length],
+                h=inputs_with_grad[1],
+                dt=inputs_with_grad[2][:, :cut_length],
                 mask=mask,
                 observed=observed,
             )
         )
         outputs = [(o, p) for o, p in zip((y, last), grad_outputs, strict=True) if p is not None]
-        leaves = [t for t, want in zip(given, needs_input_grad, strict=False) if want] + parameters
-        found = torch.autograd.grad(
+        leaves = [
+            t for t, want in zip(inputs_with_grad, needs_input_grad, strict=False) if want
+        ] + parameters
+        gradients = torch.autograd.grad(
             [o for o, _ in outputs],
             leaves,
             [p for _, p in outputs],
@@ -329,5 +334,5 @@ def _sequential_gradients(
         )
     if context.memory.report is not None:
         context.memory.report = replace(context.memory.report, adjoint_iterations=0)
-    given_back = iter(found)
+    given_back = iter(gradients)
     return [next(given_back) if want else None for want in needs_input_grad[:3]] + list(given_back)

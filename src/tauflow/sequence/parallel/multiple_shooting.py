@@ -94,8 +94,8 @@ def run_in_parallel(
         history = rnn._chunk_history.setdefault(index, ChunkHistory())
         return _run_chunks(call, partial(rnn._unroll, index), cut, history)
 
-    given = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
-    return run_call(rnn, "run_in_parallel", x, hx, run, **given)
+    arguments = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
+    return run_call(rnn, "run_in_parallel", x, hx, run, **arguments)
 
 
 def _run_chunks(
@@ -118,13 +118,13 @@ def _run_chunks(
         observed = None if call.observed is None else call.observed.clone()
         call = replace(call, mask=call.copy_mask(), observed=observed)
     before = get_rng_states(call.x.device)
-    found = _iterate_to_agreement(call, run, cut, history)
+    result = _iterate_to_agreement(call, run, cut, history)
     if not all(map(torch.equal, before, get_rng_states(call.x.device))):
         set_rng_states(before, call.x.device)
         reason = "the cell draws random numbers, which belong to the steps' order"
         history.report = ParallelReport(name, steps, sequential_from=0, reason=reason)
         return run(call)
-    return _assemble_run(call, run, cut, found, history)
+    return _assemble_run(call, run, cut, result, history)
 
 
 def _find_unsupported_reason(call: KernelCall) -> str | None:
@@ -168,9 +168,9 @@ def _iterate_to_agreement(
         gap = float(gaps.max())
         if sweep == 1:
             rate = _contraction_rate(gap, apart, plan.burn_in)
-        found = _ShootingResult(ChunkRun(y, ends, starts, leaves), sweep, gap, rate, good)
+        result = _ShootingResult(ChunkRun(y, ends, starts, leaves), sweep, gap, rate, good)
         if good == count:
-            return found
+            return result
         if sweep == 1:  # longer next time, for a sweep costs a chunk's length
             history.burn_in = min(2 * plan.burn_in, plan.length)
         residual = gap / largest
@@ -180,7 +180,7 @@ def _iterate_to_agreement(
             break
         residual_before = residual
         starts = torch.cat((starts.detach()[:, :1], ends.detach()[:, :-1]), dim=1)
-    return found
+    return result
 
 
 def _run_burn_in(
@@ -211,7 +211,7 @@ def _assemble_run(
 ) -> tuple[Tensor, Tensor]:
     """Return the whole run: the chunks that are right, and the rest one step after the other."""
     steps, good = call.x.shape[1], result.converged_count
-    whole = good == plan.count
+    is_complete = good == plan.count
     report = ParallelReport(
         cell=type(call.cell).__name__,
         steps=steps,
@@ -222,14 +222,14 @@ def _assemble_run(
         residual=result.residual,
         rate=result.rate,
         bound=_error_bound(result, plan),
-        sequential_from=None if whole else good * plan.length,
-        reason=None if whole else "the states at the seams did not agree within the budget",
+        sequential_from=None if is_complete else good * plan.length,
+        reason=None if is_complete else "the states at the seams did not agree within the budget",
     )
-    if not whole and good * 2 < plan.count and torch.is_grad_enabled():
+    if not is_complete and good * 2 < plan.count and torch.is_grad_enabled():
         history.report = replace(report, sequential_from=0)
         return run(call)  # so little is right that its tape is not worth making again
     history.report = report
-    if not whole and torch.is_grad_enabled():
+    if not is_complete and torch.is_grad_enabled():
         plan = replace(plan, count=good)
         result = _rerun_converged(call, run, plan, result)
     y, h = _apply_chunked(call, run, plan, result, history)
@@ -247,7 +247,7 @@ def _assemble_run(
 def _rerun_converged(
     call: KernelCall, run: RunCall, plan: ChunkPlan, result: _ShootingResult
 ) -> _ShootingResult:
-    """Run the chunks that are right once more, for a tape of their own."""
+    """Run the chunks that are right once more, with a graph of these chunks alone."""
     leaves = ChunkedInputs.from_call(call, plan)
     starts = result.chunk_run.starts.detach()[:, : plan.count].clone().requires_grad_()
     y, last = run(leaves.call(call, starts))

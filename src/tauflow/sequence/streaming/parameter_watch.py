@@ -49,7 +49,9 @@ class ParameterWatch:
         self._tensors = [value for value in self._present if isinstance(value, Tensor)]
         self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counting]
-        self._copies = [(one, one.clone()) for one in self._tensors if one.is_inference()]
+        self._copies = [
+            (tensor, tensor.clone()) for tensor in self._tensors if tensor.is_inference()
+        ]
         self._hooks = [
             hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)
         ]
@@ -57,7 +59,9 @@ class ParameterWatch:
         self._hook_counts = [*map(len, self._hooks)]
         self._hooked = any(self._hooks)
         containers = nn.Sequential, nn.ModuleList, nn.ModuleDict
-        self._sized = [one._modules for one in modules if one._modules or type(one) in containers]
+        self._sized = [
+            module._modules for module in modules if module._modules or type(module) in containers
+        ]
         self._sized += [part.__dict__ for part in self._known]
         self._sizes = [*map(len, self._sized)]
         self._dropping = [part for part in modules if is_dropout(part)]
@@ -86,7 +90,9 @@ class ParameterWatch:
             or not all(map(is_, present, self._present))
             or ((any(self._hooks) or self._hooked) and self._have_other_hooks())
             or (self._dropping and [part.training for part in self._dropping] != self._training)
-            or (self._copies and any(not torch.equal(one, copy) for one, copy in self._copies))
+            or (
+                self._copies and any(not torch.equal(tensor, copy) for tensor, copy in self._copies)
+            )
         )
 
     def _have_other_hooks(self) -> bool:

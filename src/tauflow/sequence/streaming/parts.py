@@ -56,10 +56,10 @@ def check_parts(source: "SequenceModule | StreamedModel", parts: StreamParts) ->
         parts: what is run in its place.
     """
     module, every = parts.module, parts.to_module_list()
-    for whole in (source, module):
-        if isinstance(whole, nn.Module) and (reason := find_extra_behaviour(whole)) is not None:
+    for part in (source, module):
+        if isinstance(part, nn.Module) and (reason := find_extra_behaviour(part)) is not None:
             raise StreamError(
-                f"{type(whole).__name__} has {reason}, which a stream would leave out: it runs the "
+                f"{type(part).__name__} has {reason}, which a stream would leave out: it runs the "
                 "embedding, cells, projections and head themselves. Move it into one of those, "
                 "such as model.head; or give the class a stream_parts() that says what to run."
             )
@@ -92,13 +92,13 @@ def find_extra_behaviour(module: nn.Module) -> str | None:
     if any(map(has_hooks, getattr(module, "each_cell", ()))):
         return "a cell with hooks"
     if "forward" in vars(module):
-        return "a forward of its own"
+        return "another forward"
     for kind in type(module).__mro__:
         # Who says what a stream runs has thought of it.
         if "stream_parts" in vars(kind) or kind.__module__.startswith("tauflow."):
             break
         if "forward" in vars(kind):
-            return "a forward of its own"
+            return "another forward"
     return None
 
 
@@ -124,7 +124,7 @@ def pack_linear(projection: nn.Module) -> Callable[[Array], Array]:
 
 
 def _is_plain_linear(module: nn.Module) -> bool:
-    """Whether a module is a linear layer that nobody taught to compute something else."""
+    """Whether a module is a plain linear layer, without hooks or changed methods."""
     return (
         type(module) is nn.Linear
         and "forward" not in vars(module)

@@ -96,10 +96,10 @@ class Stream:
         check_parts(self._source, parts)
         module, every = parts.module, parts.to_module_list()
         check_memory(*every.parameters(), *every.buffers())
-        own = next(module.parameters(), torch.empty(0)).dtype
-        if own not in _SUPPORTED_DTYPES:
+        dtype = next(module.parameters(), torch.empty(0)).dtype
+        if dtype not in _SUPPORTED_DTYPES:
             raise StreamError(
-                f"a stream works on NumPy arrays, which have no {own}. Convert the module with "
+                f"a stream works on NumPy arrays, which have no {dtype}. Convert the module with "
                 ".to(torch.float32); float16 and float64 are served too."
             )
         recompute_parameters(every)
@@ -107,8 +107,8 @@ class Stream:
             make_step_engine(cell, self.batch_size, module.backend) for cell in module.each_cell
         ]
         if self._has_started:
-            _transfer_states(self._engines, engines, own)
-        self._engines, self._dtype = engines, np.dtype(_SUPPORTED_DTYPES[own])
+            _transfer_states(self._engines, engines, dtype)
+        self._engines, self._dtype = engines, np.dtype(_SUPPORTED_DTYPES[dtype])
         self.module, self._preprocessor, after = parts
         self._projections = [pack_linear(part) for part in module.projections]
         self._postprocessor = None if after is None else pack_linear(after)
@@ -120,7 +120,7 @@ class Stream:
         self._shape = (self.batch_size, module.input_size)
         self._x = np.zeros(self._shape, self._dtype)
         self._gaps = np.ones(self.batch_size, self._dtype)
-        self._longest = torch.finfo(own).max
+        self._longest = torch.finfo(dtype).max
         alone = len(engines) == 1 and not self._projections and after is None
         looks = getattr(engines[0], "step_finite", None)  # at inputs and outputs itself
         self._finite_step = looks if alone and not module.uses_observed else None
@@ -297,34 +297,34 @@ class Stream:
                 raise self._invalid_dt_error(dt)
             gaps.fill(dt)
             return gaps
-        given = _to_array(dt)
-        if given.shape not in ((), (1,), gaps.shape) or given.dtype.kind not in "fiu":
+        steps = _to_array(dt)
+        if steps.shape not in ((), (1,), gaps.shape) or steps.dtype.kind not in "fiu":
             raise ArgumentError(
                 f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
-                f"{given.shape} and dtype {given.dtype}."
+                f"{steps.shape} and dtype {steps.dtype}."
             )
-        if not ((given >= 0).all() and (given <= self._longest).all()):
-            raise self._invalid_dt_error(given)
-        gaps[...] = given
+        if not ((steps >= 0).all() and (steps <= self._longest).all()):
+            raise self._invalid_dt_error(steps)
+        gaps[...] = steps
         return gaps
 
     def _check_observed(self, observed: Tensor | Array) -> Array:
         cell = self.module.cell
         if not cell.uses_observed:
             raise missing_features_error("Stream.step", cell)
-        given = _to_array(observed)
-        alone = given.shape == self._single and self.batch_size == 1
-        if given.dtype != np.bool_ or (given.shape != self._shape and not alone):
+        observed_array = _to_array(observed)
+        alone = observed_array.shape == self._single and self.batch_size == 1
+        if observed_array.dtype != np.bool_ or (observed_array.shape != self._shape and not alone):
             expected = f"bool, that of x, {self._shape}"
             raise shape_error("Stream.step", "observed", observed, expected, "One per feature.")
-        given = given.reshape(self._shape)
-        if not _is_finite(self._x) and bool((bad := given & ~np.isfinite(self._x)).any()):
+        observed_array = observed_array.reshape(self._shape)
+        if not _is_finite(self._x) and bool((bad := observed_array & ~np.isfinite(self._x)).any()):
             raise self._non_finite_input_error(
                 bad,
                 "observed says that it was measured",
                 "mark it as not measured, or leave observed out, which takes NaN for missing.",
             )
-        return given
+        return observed_array
 
     def _infer_observed(self) -> tuple[Array]:
         """Return which features of a sample that is not finite were measured, if that is known."""
@@ -372,9 +372,9 @@ class Stream:
         )
 
 
-def _to_array(given: Any) -> Array:
-    check_memory(given)
-    return np.asarray(given.detach() if isinstance(given, Tensor) else given)
+def _to_array(values: Any) -> Array:
+    check_memory(values)
+    return np.asarray(values.detach() if isinstance(values, Tensor) else values)
 
 
 def _is_finite(values: Array) -> bool:
