@@ -324,8 +324,8 @@ def _describe(table: FittedTable | None, blend: Blend | None) -> str:
     if blend is None:
         return start
     best = min(blend.errors, key=lambda name: blend.errors[name])
-    if best == "last value":
-        return "last value, which did better on the other ids"
+    if best not in ("zero-shot", "blended"):
+        return f"{best}, which did better on the other ids"
     widths = "widths from the other ids"
     return f"{start}, {widths}" if best == "zero-shot" else f"{start}, blended, {widths}"
 

@@ -19,6 +19,7 @@ _FEWEST_BEFORE, _TARGETS, _STEPS = 3, 8, 40
 _MOST_ORIGINS = 4  # of a member
 _FEWEST_FOR_WIDTHS, _ORIGINS, _AHEAD = 120, 16, 24
 _SHARE, _WIDENING = 0.8, (0.3, 5.0)
+_WHOLE_WIDENINGS = np.geomspace(*_WIDENING, 29)
 _RIDGE, _FOLDS = 0.3, 5
 
 
@@ -39,7 +40,7 @@ class Blend:
     Args:
         weights: of how far other forecasts are from the last value, of :func:`_list_pulls`.
         widening: factor of the distances between quantiles, with which 80 % intervals hold that
-            share of the values.
+            share of the values; of whole numbers the one with the lowest pinball loss.
         middle: median of all values of the table.
         gap: median time between values of its members.
         errors: mean absolute errors on members that were left out of the fit, by method; the
@@ -63,6 +64,14 @@ class Blend:
 
 ZERO_SHOT = np.eye(1, 12)[0]
 """Weights of the zero-shot median alone."""
+_ALONE = {
+    "last value": np.zeros(12),
+    "zero-shot": ZERO_SHOT,
+    "middle of the table": np.eye(1, 12, 1)[0],
+    "mean of the past": np.eye(1, 12, 2)[0],
+    "regression on other ids": np.eye(1, 12, 3)[0],
+}
+"""Weights of one forecast each, in the order in which ties are decided."""
 
 
 def _list_pulls(
@@ -95,6 +104,26 @@ def _find_widening(quantiles: Floats, residual: Floats) -> float:
     above = quantiles[:, -1] - quantiles[:, MIDDLE]
     reach = np.where(residual < 0, -residual / (below + 1e-12), residual / (above + 1e-12))
     return float(np.clip(np.quantile(reach, _SHARE), *_WIDENING))
+
+
+def _find_whole_widening(quantiles: Floats, medians: Floats, values: Floats) -> float:
+    """Return the factor with the lowest pinball loss of whole numbers.
+
+    Intervals of numbers that rarely change hold far more than 80 % or far less, so that no factor
+    holds that share.
+
+    Args:
+        quantiles: zero-shot ones, (N, 9).
+        medians: blended ones, (N,).
+        values: what came, (N,).
+    """
+    levels, around = np.array(QUANTILE_LEVELS), quantiles - quantiles[:, MIDDLE, None]
+
+    def measure(widening: float) -> float:
+        error = values[:, None] - np.round(medians[:, None] + widening * around)
+        return float(np.maximum(levels * error, (levels - 1) * error).mean())
+
+    return float(min(_WHOLE_WIDENINGS, key=measure))
 
 
 def fit_widths(network: ZeroShotNetwork, series: Series) -> Blend | None:
@@ -154,9 +183,9 @@ def fit_blend(
 ) -> Blend | None:
     """Return a blend fitted on members of a table; ``None`` of too few.
 
-    Each fifth of the members is forecast by the last value, the zero-shot median and a fit to the
-    other fifths; what does best over all of them is chosen, which is never worse than the last
-    value there.
+    Each fifth of the members is forecast by the last value, the zero-shot median, each of the other
+    forecasts alone, and a fit to the other fifths; what does best over all of them is chosen, which
+    is never worse than the simple ones there.
 
     Args:
         network: the network.
@@ -185,17 +214,17 @@ def fit_blend(
     for part in range(_FOLDS):
         weights = fit_least_deviations(x[fold != part], moved[fold != part], ZERO_SHOT)
         left_out[fold == part] = x[fold == part] @ weights
-    guesses = {"last value": np.zeros(len(moved)), "zero-shot": x[:, 0], "blended": left_out}
-    if are_whole(members):
-        start = np.repeat([one.y[-1] for one in origins], [len(one.q) for one in origins])
+    guesses = {name: x @ weights for name, weights in _ALONE.items()} | {"blended": left_out}
+    start = np.repeat([one.y[-1] for one in origins], [len(one.q) for one in origins])
+    is_whole = are_whole(members)
+    if is_whole:
         guesses = {name: np.round(start + one) - start for name, one in guesses.items()}
     errors = {name: float(np.abs(moved - one).mean()) for name, one in guesses.items()}
     best = min(errors, key=lambda name: errors[name])
-    chosen = {
-        "last value": np.zeros(len(ZERO_SHOT)),
-        "zero-shot": ZERO_SHOT,
-        "blended": fit_least_deviations(x, moved, ZERO_SHOT),
-    }[best]
-    residual = moved - (left_out if best == "blended" else x @ chosen)
-    widening = _find_widening(quantiles, residual)
+    chosen = _ALONE[best] if best in _ALONE else fit_least_deviations(x, moved, ZERO_SHOT)
+    forecasts = left_out if best == "blended" else x @ chosen
+    if is_whole:
+        widening = _find_whole_widening(quantiles, start + forecasts, start + moved)
+    else:
+        widening = _find_widening(quantiles, moved - forecasts)
     return Blend(chosen, widening, middle, gap, errors)
