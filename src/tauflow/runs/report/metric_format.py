@@ -23,8 +23,8 @@ def is_percentage(metric: str) -> bool:
 
 
 def format_parameter_count(count: int | None) -> str:
-    """Format a number of parameters."""
-    return DASH if count is None else f"{count:,}"
+    """Format a number of parameters, of what has any: boosting has none."""
+    return f"{count:,}" if count else DASH
 
 
 def get_display_scale(metric: str) -> float:

@@ -13,18 +13,18 @@ def list_trials(run: TaskRun) -> list[Listing]:
         return []
     metric = run.record.metric
     criterion = run.record.config["recipe"]["select_by"] or metric
-    found = sorted(run.trials, key=lambda one: (-one.share, -one.epochs))
+    trials = sorted(run.trials, key=lambda trial: (-trial.share, -trial.epochs))
     rows = [
         [
-            one.name,
-            str(one.epochs) if one.epochs else "–",
-            format_score(one.valid, criterion),
-            format_score(one.test, metric),
-            format_parameter_count(one.parameters) if one.parameters else "–",
-            format_duration(one.seconds),
-            f"{one.share:.0%}" if one.share else "–",
+            trial.name,
+            str(trial.epochs) if trial.epochs else "–",
+            format_score(trial.valid, criterion),
+            format_score(trial.test, metric),
+            format_parameter_count(trial.parameters),
+            format_duration(trial.seconds),
+            f"{trial.share:.0%}" if trial.share else "–",
         ]
-        for one in found
+        for trial in trials
     ]
     headers = (
         "model",
