@@ -45,17 +45,17 @@ def run_auto(run: Run) -> TaskRun:
     """
     _check_arguments(run)
     first = replace(run.spec, cell=NETWORKS[0])
-    found = load_run_data(run, first)
-    card = found.data.card
+    run_data = load_run_data(run, first)
+    card = run_data.data.card
     if card.task == "binary":
         raise ArgumentError(
             "model='auto' is for a single target or several values, and the table has several "
             "labels. Name a model."
         )
-    run.certainty.check(found.data)
+    run.certainty.check(run_data.data)
     independent = has_independent_sequences(run.source)
-    folds = split_into_folds(found, run.seed, independent=independent)
-    job = found.as_read.make_job(first, run.recipe, run.seed)
+    folds = split_into_folds(run_data, run.seed, independent=independent)
+    job = run_data.as_read.make_job(first, run.recipe, run.seed)
     job = replace(job, row=AUTO, model=run.spec)
     directory = choose_run_directory(job.directory(run.runs_dir), resume=run.resume)
     with remove_if_not_started(directory, is_new=not run.resume):
@@ -70,8 +70,8 @@ def run_auto(run: Run) -> TaskRun:
             directory=directory,
             say=run.say,
         )
-    data = found.as_read.data
-    shares = {one.name: one.share for one in fit.trials if one.share}
+    data = run_data.as_read.data
+    shares = {trial.name: trial.share for trial in fit.trials if trial.share}
     record = replace(
         fit.record,
         config={**job.config, "shares": shares},
@@ -80,7 +80,7 @@ def run_auto(run: Run) -> TaskRun:
         test=evaluate(fit.model, data.test, metric=card.metric),
     )
     write_atomically(directory / RECORD_FILE, (record.to_json() + "\n").encode())
-    ended = finish_run(record, fit.model, found.as_read, directory, run.certainty)
+    ended = finish_run(record, fit.model, run_data.as_read, directory, run.certainty)
     return replace(ended, trials=fit.trials, notes=(*fit.notes, *ended.notes))
 
 
@@ -94,7 +94,7 @@ def _check_arguments(run: Run) -> None:
     if certainty.ensemble != 1 or certainty.intervals in SPREADS:
         asked = "ensemble" if certainty.ensemble != 1 else f"intervals={certainty.intervals!r}"
         raise ArgumentError(
-            f"model='{AUTO}' makes an ensemble of its own, with conformal intervals: leave out "
+            f"model='{AUTO}' makes its ensemble itself, with conformal intervals: leave out "
             f"{asked}, or name a model."
         )
     if DistributedContext.current().is_distributed:

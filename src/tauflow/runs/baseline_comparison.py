@@ -76,7 +76,7 @@ class TestScores:
         """The baseline that is best by the first metric, if there is one."""
         name = self.metrics[0]
         pick = max if METRICS[name].higher_is_better else min
-        return pick(self.baselines, key=lambda one: one.values[name], default=None)
+        return pick(self.baselines, key=lambda baseline: baseline.values[name], default=None)
 
     @property
     def is_beaten(self) -> bool:
@@ -109,8 +109,8 @@ def score_test_split(
     )
     notes: list[str] = []
     others = [
-        (n, predict_split(one, baseline_data.test)[0])
-        for n, one in make_baseline_models(baseline_data)
+        (n, predict_split(model, baseline_data.test)[0])
+        for n, model in make_baseline_models(baseline_data)
     ]
     missing = f"There are no {' and '.join(get_summary_baseline_names(data.card.task))} to compare "
     if data.card.target_size > MAX_OUTPUTS and data.card.task == "regress":
@@ -128,7 +128,7 @@ def score_test_split(
     return TestScores(
         tuple(metrics),
         table.score_predictions(name, predict_split(model, data.test)[0]),
-        tuple(table.score_predictions(*one) for one in others),
+        tuple(table.score_predictions(*prediction) for prediction in others),
         table.unit,
         table.positive,
         " ".join([how, *_describe_metrics(table.metrics, data.card, resampled)]),
@@ -140,14 +140,14 @@ def _describe_metrics(
     metrics: Mapping[str, Score], card: DatasetCard, clusters: Clusters | None
 ) -> list[str]:
     """Say which metrics have no interval, and what an RMSE of several values is."""
-    told = []
+    notes = []
     if clusters is not None:
         why = {name: explain_no_interval(score) for name, score in metrics.items()}
-        told += [f"No interval of {name}: {reason}." for name, reason in why.items() if reason]
+        notes += [f"No interval of {name}: {reason}." for name, reason in why.items() if reason]
     if card.target_size > 1 and "rmse" in metrics:
         each = "steps" if card.target_size == card.horizon else "values"
-        told.append(f"RMSE: the mean over the {card.target_size} {each} of the RMSE of each.")
-    return told
+        notes.append(f"RMSE: the mean over the {card.target_size} {each} of the RMSE of each.")
+    return notes
 
 
 def _describe_intervals(clusters: Clusters) -> str:
@@ -179,13 +179,13 @@ class _TestSplit:
         selected, _ = compute_score_interval(self.monitor, prediction, self.unscaled_batch, None)
         if self.unit is not None:
             prediction = prediction.to(self.batch.y.dtype) * self.scale
-        found = {
-            name: compute_score_interval(one, prediction, self.batch, self.clusters)
-            for name, one in self.metrics.items()
+        scores = {
+            name: compute_score_interval(score, prediction, self.batch, self.clusters)
+            for name, score in self.metrics.items()
         }
         return PredictionScores(
             name,
-            {one: value for one, (value, _) in found.items()},
-            {one: interval for one, (_, interval) in found.items() if interval is not None},
+            {metric: value for metric, (value, _) in scores.items()},
+            {metric: interval for metric, (_, interval) in scores.items() if interval is not None},
             selected,
         )

@@ -63,19 +63,19 @@ def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
 def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
     card = data.card
     mean = _compute_mean_target(data.train, per_step=card.per_step)
-    found: list[tuple[str, nn.Module]] = [("training mean", _ConstantPrediction(mean, card))]
+    baselines: list[tuple[str, nn.Module]] = [("training mean", _ConstantPrediction(mean, card))]
     if has_naive_forecasts(data):
-        found.insert(0, ("persistence", make_seasonal_naive(data)))
+        baselines.insert(0, ("persistence", make_seasonal_naive(data)))
     lacking = compute_missing_season_share(data)
     if lacking < 1:
-        found.insert(
+        baselines.insert(
             1,
             (
                 f"seasonal naive{_describe_persistence_share(lacking)}",
                 make_seasonal_naive(data, card.season),
             ),
         )
-    return found
+    return baselines
 
 
 def has_naive_forecasts(data: TaskData) -> bool:
@@ -99,8 +99,8 @@ def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
     card, inputs = data.card, () if data.schema is None else data.schema.inputs
     size = card.target_size // (card.horizon or 1)
     measured = [INDICATOR_NAME_FORMAT.format(name) for name in inputs[:size]]
-    told = [inputs.index(name) if name in inputs else None for name in measured]
-    return SeasonalNaive(size, card.horizon, season, told)
+    indicators = [inputs.index(name) if name in inputs else None for name in measured]
+    return SeasonalNaive(size, card.horizon, season, indicators)
 
 
 def compute_missing_season_share(data: TaskData) -> float:
@@ -117,7 +117,7 @@ def compute_missing_season_share(data: TaskData) -> float:
 
 
 def _describe_persistence_share(share: float) -> str:
-    """Return the words for a share that is predicted otherwise, none if there is none."""
+    """Return the words for a share that is predicted otherwise, empty for no share."""
     return f" ({min(max(round(100 * share), 1), 99)} % as persistence)" if share else ""
 
 
@@ -208,8 +208,8 @@ class SeasonalNaive(nn.Module):
             ahead = torch.arange(self.horizon, device=x.device)
             length = rows[:, -1:] + 1 if mask is None else mask.sum(1, keepdim=True)
             wanted = length - season + ahead % season
-        found = last.gather(1, wanted.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.size))
-        return found.masked_fill((wanted < 0).unsqueeze(-1), -1)
+        places = last.gather(1, wanted.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.size))
+        return places.masked_fill((wanted < 0).unsqueeze(-1), -1)
 
     def to_forecast_shape(self, values: Tensor) -> Tensor:
         """Return what is predicted for each row as the model of a forecast gives it."""
@@ -252,7 +252,7 @@ def _compute_mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
     for _, piece in batch.iter_slices():
         y = piece.y.double().reshape(*piece.x.shape[: 2 if per_step else 1], -1)
-        found = select_entries("the mean", y, replace(piece, y=y), mark_unknown=True).y
-        total, count = total + found.nansum(0), count + (~found.isnan()).sum(0)
+        selected = select_entries("the mean", y, replace(piece, y=y), mark_unknown=True).y
+        total, count = total + selected.nansum(0), count + (~selected.isnan()).sum(0)
     mean = total / count.clamp(min=1)
     return mean.to(batch.y.dtype) if batch.y.is_floating_point() else mean

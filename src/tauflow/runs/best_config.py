@@ -47,16 +47,16 @@ def write_best_config(path: Path, run: Run, run_data: RunData) -> None:
 
 def _get_changed_table_options(options: TableOptions, run_data: RunData) -> dict[str, Any]:
     """Return what was said of a table's columns."""
-    said = {
-        one.name: value
-        for one in fields(TableOptions)
-        if (value := getattr(options, one.name)) != one.default
+    changed = {
+        field.name: value
+        for field in fields(TableOptions)
+        if (value := getattr(options, field.name)) != field.default
     }
-    if said.get("time_unit", "") is None:  # no option of a command says so: by the unit's name
-        del said["time_unit"]
+    if changed.get("time_unit", "") is None:  # no option of a command says so: by the unit's name
+        del changed["time_unit"]
         if options.time is not None and run_data.data.schema is not None:
-            said["time_unit"] = run_data.data.schema.unit
-    return {k: v for k, v in said.items() if v is not None}
+            changed["time_unit"] = run_data.data.schema.unit
+    return {k: v for k, v in changed.items() if v is not None}
 
 
 def to_toml(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -93,7 +93,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return float.__repr__(value)  # NumPy's own one names its type
     if isinstance(value, Mapping):
-        inner = (f"{_format_key(name)} = {_format_value(one)}" for name, one in value.items())
+        inner = (f"{_format_key(name)} = {_format_value(entry)}" for name, entry in value.items())
         return f"{{{', '.join(inner)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_format_value, value))}]"

@@ -57,8 +57,8 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
         baseline[:] = _ABSENT_LOGIT
         trees = _convert_classifier(models[0], baseline, rows)
     else:
-        for output, one in enumerate(models):
-            trees += _convert_regressor(one, baseline, output)
+        for output, model in enumerate(models):
+            trees += _convert_regressor(model, baseline, output)
     module = join_trees(card.input_size, baseline.tolist(), trees, per_step=card.per_step)
     _check_against_sklearn(module, models, rows.features)
     return module
@@ -94,11 +94,11 @@ def _convert_regressor(
 
 def _list_trees(fitted: FittedModel, outputs: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
     columns = np.flatnonzero(fitted.columns)
-    found = []
+    trees = []
     for iteration in fitted.model._predictors:
         for output, tree in zip(outputs, iteration, strict=True):
             nodes, leaf = tree.nodes, tree.nodes["is_leaf"].astype(bool)
-            found.append(
+            trees.append(
                 (
                     int(output),
                     {
@@ -111,7 +111,7 @@ def _list_trees(fitted: FittedModel, outputs: NDArray[np.int64]) -> list[tuple[i
                     },
                 )
             )
-    return found
+    return trees
 
 
 def _check_against_sklearn(
@@ -124,11 +124,11 @@ def _check_against_sklearn(
         if not hasattr(model, "_predictors"):
             continue
         if hasattr(model, "predict_proba"):
-            found = torch.from_numpy(ours).softmax(-1).numpy()[:, model.classes_]
+            answers = torch.from_numpy(ours).softmax(-1).numpy()[:, model.classes_]
             expected = model.predict_proba(some[:, columns])
         else:
-            found, expected = ours[:, output], model.predict(some[:, columns])
-        if not np.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
+            answers, expected = ours[:, output], model.predict(some[:, columns])
+        if not np.allclose(answers, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
             import sklearn
 
             raise ArgumentError(

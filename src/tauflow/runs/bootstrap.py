@@ -42,12 +42,12 @@ def make_clusters(data: TaskData) -> Clusters | str:
     """Return the clusters of the test split of a table; if there are too few, why.
 
     They are its ids, or their groups; of fewer than :data:`MIN_CLUSTERS`, blocks of consecutive
-    rows, or of consecutive windows of a forecast, where such have targets of their own.
+    rows, or of consecutive windows of a forecast, where such have separate targets.
     """
     schema, card = data.schema, data.card
     assert schema is not None
     ids = schema.ids["test"]
-    names = [schema.groups.get(one, one) for one in ids]
+    names = [schema.groups.get(name, name) for name in ids]
     what = f"groups ({schema.group!r})" if schema.groups else "ids"
     each = torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))
     count = int(each.max()) + 1
@@ -63,9 +63,9 @@ def make_clusters(data: TaskData) -> Clusters | str:
     length = max(-(-total // _NUM_BLOCKS), card.season if card.per_step else 1, 1)
     made = 0
     for owner in range(int(owners.max()) + 1):
-        own = valid & (owners == owner)[:, None]
-        places = torch.arange(int(own.sum())) // length
-        blocks[own] = made + places
+        is_owned = valid & (owners == owner)[:, None]
+        places = torch.arange(int(is_owned.sum())) // length
+        blocks[is_owned] = made + places
         made += int(places[-1]) + 1 if len(places) else 0
     unit = "rows" if card.per_step else "windows"
     if made < MIN_CLUSTERS:
@@ -132,7 +132,7 @@ def compute_score_interval(
     resamples = min(RESAMPLES, max(50, _MAX_WEIGHTS // len(codes)))
     drawn = sample_cluster_counts(clusters.count)[:resamples]
     at_once = max(1, _WEIGHTS_PER_CHUNK // len(codes))
-    found = [
+    scores = [
         score.whole(
             entries.prediction,
             entries.y,
@@ -140,7 +140,7 @@ def compute_score_interval(
         )
         for first in range(0, resamples, at_once)
     ]
-    return value, compute_interval(torch.cat(found).numpy())
+    return value, compute_interval(torch.cat(scores).numpy())
 
 
 def compute_interval(scores: NDArray[np.float64]) -> Interval | None:

@@ -22,7 +22,7 @@ def connect_client(cluster: str, workers: int) -> Iterator[Any]:
 
     Raises:
         MissingExtraError: Dask is not installed.
-        ArgumentError: nobody answers at the address, or workers run several jobs at a time.
+        ArgumentError: no scheduler answers at the address, or workers run several jobs at a time.
     """
     distributed = require("distributed", extra="cluster")
     if cluster != LOCAL:
@@ -44,8 +44,8 @@ def connect_client(cluster: str, workers: int) -> Iterator[Any]:
             processes=True,
             dashboard_address=None,
             silence_logs=50,  # a worker that dies is told by its job
-        ) as own,
-        distributed.Client(own, set_as_default=False) as client,
+        ) as local_cluster,
+        distributed.Client(local_cluster, set_as_default=False) as client,
     ):
         yield client
 

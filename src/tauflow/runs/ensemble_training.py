@@ -78,7 +78,7 @@ def train_members(
     directory: Path,
     train: Callable[[Job, Path], Trained],
 ) -> tuple[RunRecord, nn.Module, tuple[str, ...]]:
-    """Train the networks of a run, each of an ensemble in a folder of its own.
+    """Train the networks of a run, each of an ensemble in a separate folder.
 
     Args:
         job: of the first seed.
@@ -94,7 +94,7 @@ def train_members(
         record, network = train(job, directory)
         return record, network, ()
     jobs = [replace(job, seed=job.seed + number) for number in range(ensemble)]
-    trained = [train(one, directory / f"seed{one.seed}") for one in jobs]
+    trained = [train(job, directory / f"seed{job.seed}") for job in jobs]
     records, models = zip(*trained, strict=True)
     model = Ensemble(models, data.card.task).eval()
     metric = METRICS[job.metric]
@@ -102,19 +102,19 @@ def train_members(
         None if part is None else evaluate(model, part, metric=metric)
         for part in (data.valid, data.test)
     ]
-    seconds = sum(one.seconds or 0.0 for one in records)
+    seconds = sum(record.seconds or 0.0 for record in records)
     record = replace(
         records[0],
         valid=scores[0],
         test=scores[1],
         last_test=None,
-        parameters=sum(one.parameters or 0 for one in records),
+        parameters=sum(record.parameters or 0 for record in records),
         seconds=seconds,
         config={**records[0].config, "ensemble": ensemble},
     )
     if DistributedContext.current().is_main:
         write_atomically(directory / RECORD_FILE, (record.to_json() + "\n").encode())
-    each = ", ".join(f"{one.test:.4g}" for one in records)
+    each = ", ".join(f"{record.test:.4g}" for record in records)
     last = job.seed + ensemble - 1
     return (
         record,

@@ -97,7 +97,7 @@ def choose_ensemble(
     counts = [0] * len(predictions)
     best = -inf
     for _ in range(MAX_ROUNDS):
-        found = []
+        candidates = []
         for place in range(len(predictions)):
             trial = [count + (place == other) for other, count in enumerate(counts)]
             used = [n for n, count in enumerate(trial) if count]
@@ -105,8 +105,8 @@ def choose_ensemble(
                 torch.stack([predictions[n] for n in used]), task, [float(trial[n]) for n in used]
             )
             value = sign * score(mean)
-            found.append((-inf if isnan(value) else value, -place))
-        value, place = max(found)
+            candidates.append((-inf if isnan(value) else value, -place))
+        value, place = max(candidates)
         if value <= best:
             break
         best = value

@@ -30,7 +30,7 @@ class PortfolioFold:
     """Models that are trained on the training split of a fold and scored on its validation split.
 
     Args:
-        found: the data of the fold.
+        run_data: the data of the fold.
         hidden_size: neurons of each network.
         recipe: of each network.
         seed: of each network.
@@ -39,16 +39,16 @@ class PortfolioFold:
 
     def __init__(
         self,
-        found: RunData,
+        run_data: RunData,
         hidden_size: int,
         recipe: Recipe,
         seed: int,
         networks: Sequence[str],
     ) -> None:
-        self.as_read, self.recipe, self.seed = found.as_read, recipe, seed
+        self.as_read, self.recipe, self.seed = run_data.as_read, recipe, seed
         self.specs = {name: ModelSpec(name, hidden_size) for name in networks}
-        self.data = {name: found.adapt_to_model(spec).data for name, spec in self.specs.items()}
-        self.found = found
+        self.data = {name: run_data.adapt_to_model(spec).data for name, spec in self.specs.items()}
+        self.found = run_data
         self.models: dict[str, nn.Module] = {}
         self.records: dict[str, RunRecord] = {}
         self.trials: dict[str, Trial] = {}
@@ -78,8 +78,8 @@ class PortfolioFold:
         valid = self.data[name].valid
         assert valid is not None
         score = evaluate(model, valid, metric=self.criterion)
-        facts = (record.epochs or 0, score, record.test, record.seconds or 0.0)
-        self.trials[name] = Trial(name, *facts, record.parameters or 0)
+        measured = (record.epochs or 0, score, record.test, record.seconds or 0.0)
+        self.trials[name] = Trial(name, *measured, record.parameters or 0)
         self.records[name] = record
         self.models[name] = adapt_inputs(model.eval(), self.as_read.data, self.data[name])
         return self.trials[name]

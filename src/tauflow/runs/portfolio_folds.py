@@ -39,39 +39,39 @@ from .run_data import RunData
 from .time_limits import format_duration
 
 
-def split_into_folds(found: RunData, seed: int, *, independent: bool) -> list[RunData]:
+def split_into_folds(run_data: RunData, seed: int, *, independent: bool) -> list[RunData]:
     """Return data in five folds, or in the one that their own validation split is.
 
     There are five where sequences are independent and at least 40: the training split, each time
     with another fifth of it for validation, stratified by class.
 
     Args:
-        found: the data.
+        run_data: the data.
         seed: draws the folds.
         independent: whether sequences are, see :func:`has_independent_sequences`.
 
     Raises:
         ArgumentError: there are neither folds nor a validation split.
     """
-    data = found.as_read.data
+    data = run_data.as_read.data
     if not independent or len(data.train) < MIN_SEQUENCES_FOR_ENSEMBLE:
         if data.valid is None:
             raise ArgumentError(
-                f"{found.part.dataset} has no validation data to choose a model by, nor "
+                f"{run_data.part.dataset} has no validation data to choose a model by, nor "
                 f"{MIN_SEQUENCES_FOR_ENSEMBLE} or more independent ids to cross-validate with. "
                 "Choose another split, or name a model."
             )
-        return [found.as_read]
+        return [run_data.as_read]
     order = np.random.default_rng(seed).permutation(len(data.train))
     if data.card.task == "classify" and not data.card.per_step:
         order = order[np.argsort(data.train.y.flatten().numpy()[order], kind="stable")]
     folds = []
     for number in range(DEFAULT_ENSEMBLE):
         rest = np.sort(order[number::DEFAULT_ENSEMBLE])
-        kept = np.setdiff1d(order, rest)
-        train, valid = data.train[kept.tolist()], data.train[rest.tolist()]
+        training = np.setdiff1d(order, rest)
+        train, valid = data.train[training.tolist()], data.train[rest.tolist()]
         part = replace(data, train=train, valid=valid)
-        folds.append(replace(found, data=part, baseline_data=part))
+        folds.append(replace(run_data, data=part, baseline_data=part))
     return folds
 
 
@@ -156,11 +156,11 @@ class _Trainings:
         folder = None if self.directory is None else self.directory / f"{name}-fold{number + 1}"
         job, data = part.make_job(name), part.data[name]
         try:
-            found = self.train(job, data, folder, self.deadlines[-1:])
+            trained = self.train(job, data, folder, self.deadlines[-1:])
         except NonFiniteError as error:
             self.say(f"{name} is left out: {error}")
             return
-        trial = part.add(name, *found)
+        trial = part.add(name, *trained)
         where = f"fold {number + 1}, " if len(self.parts) > 1 else ""
         self.say(
             f"{name}, {where}{format_count(trial.epochs, 'epoch')}: validation "
@@ -171,7 +171,7 @@ class _Trainings:
         """Return what the time limit did, if there is one."""
         if self.time_limit is None:
             return ()
-        early = format_count(sum(one.is_reached for one in self.deadlines), "training")
+        early = format_count(sum(deadline.is_reached for deadline in self.deadlines), "training")
         skipped = f" and left out {', '.join(self.left_out)}" if self.left_out else ""
         return (
             f"A time limit of {format_duration(self.time_limit)} ended {early} early{skipped}. "
@@ -215,14 +215,14 @@ def fit_portfolio(
         NonFiniteError: no network could be trained, or no score is a number.
     """
     parts = [
-        PortfolioFold(found, hidden_size, recipe, seed + number, networks)
-        for number, found in enumerate(folds)
+        PortfolioFold(fold, hidden_size, recipe, seed + number, networks)
+        for number, fold in enumerate(folds)
     ]
     trainings = _Trainings(train, parts, time_limit, directory, say)
     notes, *_ = [part.add_boosting() for part in parts]
-    kept = min(KEPT_NETWORKS, len(networks)) if len(parts) > 1 else len(networks)
-    trainings.train_each(0, networks, (len(parts) - 1) * kept)
-    names = sorted(parts[0].records, key=parts[0].get_error)[:kept]
+    kept_count = min(KEPT_NETWORKS, len(networks)) if len(parts) > 1 else len(networks)
+    trainings.train_each(0, networks, (len(parts) - 1) * kept_count)
+    names = sorted(parts[0].records, key=parts[0].get_error)[:kept_count]
     if not names and trainings.left_out:
         raise ArgumentError(
             f"a time limit of {format_duration(time_limit or 0.0)} is too short: boosting alone "
@@ -233,8 +233,8 @@ def fit_portfolio(
         raise NonFiniteError("no network of the portfolio could be trained on these data.")
     for number in range(1, len(parts)):
         trainings.train_each(number, names, (len(parts) - 1 - number) * len(names))
-    found = join_portfolio(parts, names)
-    return found._replace(notes=(*found.notes, *trainings.describe(), *notes))
+    fit = join_portfolio(parts, names)
+    return fit._replace(notes=(*fit.notes, *trainings.describe(), *notes))
 
 
 def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> PortfolioFit:
@@ -248,15 +248,15 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
         NonFiniteError: no model is there on all folds, or no score is a number.
     """
     first, card, test = folds[0], folds[0].as_read.data.card, folds[0].as_read.data.test
-    names = [n for n in (*networks, BOOSTING) if all(n in one.models for one in folds)]
+    names = [n for n in (*networks, BOOSTING) if all(n in fold.models for fold in folds)]
     if not names:
         raise NonFiniteError("no model was trained on all folds. Allow more time, or name one.")
-    models = {name: [one.calibrate(one.models[name]) for one in folds] for name in names}
+    models = {name: [fold.calibrate(fold.models[name]) for fold in folds] for name in names}
 
     score = _make_score(folds)
     predictions = [
         torch.cat(
-            [predict_split(m, one.valid)[0] for m, one in zip(models[name], folds, strict=True)]
+            [predict_split(m, fold.valid)[0] for m, fold in zip(models[name], folds, strict=True)]
         )
         for name in names
     ]
@@ -286,13 +286,13 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
             first.trials[name],
             valid=score(prediction),
             test=evaluate(join(name), test, metric=card.metric),
-            seconds=sum(one.trials[name].seconds for one in folds),
-            parameters=sum(one.trials[name].parameters for one in folds),
+            seconds=sum(fold.trials[name].seconds for fold in folds),
+            parameters=sum(fold.trials[name].parameters for fold in folds),
             share=shares.get(name, 0.0),
         )
         for name, prediction in zip(names, predictions, strict=True)
     }
-    others = [one for name, one in first.trials.items() if name not in trials]
+    others = [trial for name, trial in first.trials.items() if name not in trials]
     trained = [name for name in first.records if name in trials] or list(first.records)
     shown = max(trained, key=lambda name: shares.get(name, 0.0))
     record = replace(
@@ -302,7 +302,7 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
         test=None,
         last_test=None,
         parameters=sum(trials[name].parameters for name in shares),
-        seconds=sum(one.seconds for one in (*trials.values(), *others)),
+        seconds=sum(trial.seconds for trial in (*trials.values(), *others)),
     )
     notes = _describe(trials, score(mean), folds, shown)
     return PortfolioFit(join(*shares), record, (*trials.values(), *others), notes)
@@ -310,7 +310,7 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
 
 def _make_score(folds: Sequence[PortfolioFold]) -> Callable[[Tensor], float]:
     """Return what scores predictions of the validation splits, one after the other."""
-    held = collate([one.valid for one in folds]) if len(folds) > 1 else folds[0].valid
+    held = collate([fold.valid for fold in folds]) if len(folds) > 1 else folds[0].valid
     return lambda prediction: compute_score_interval(folds[0].criterion, prediction, held, None)[0]
 
 
@@ -321,8 +321,10 @@ def _describe(
     criterion = folds[0].criterion
     sign = -1.0 if criterion.higher_is_better else 1.0
     best = min(trials, key=lambda name: sign * trials[name].valid)
-    chosen = sorted((one for one in trials.values() if one.share), key=lambda one: -one.share)
-    parts = ", ".join(f"{one.name} {one.share:.0%}" for one in chosen)
+    chosen = sorted(
+        (trial for trial in trials.values() if trial.share), key=lambda trial: -trial.share
+    )
+    parts = ", ".join(f"{trial.name} {trial.share:.0%}" for trial in chosen)
     several = len(folds) > 1
     how = f"{criterion.name} on {format_count(len(folds), 'fold')}"
     scores = [
@@ -331,14 +333,14 @@ def _describe(
     ]
     if BOOSTING in trials and best != BOOSTING:
         scores.append(f"of {BOOSTING} {trials[BOOSTING].valid:.4g}")
-    said = [
+    notes = [
         f"Chosen by {how if several else f'validation {criterion.name}'}: {parts}.",
         f"Validation {criterion.name}: {'; '.join(scores)}.",
         f"Epochs and learning curves are of {shown}{' on the first fold' if several else ''}.",
     ]
     if best == BOOSTING:
-        said.append(
+        notes.append(
             "Boosting is the best of the single models: a tree on summaries of each sequence may "
             "suffice, and costs least."
         )
-    return tuple(said)
+    return tuple(notes)

@@ -1,4 +1,4 @@
-"""Run jobs in processes of their own, which end with the process that started them."""
+"""Run jobs in separate processes, which end with the process that started them."""
 
 import multiprocessing
 import os

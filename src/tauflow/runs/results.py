@@ -153,16 +153,16 @@ def describe_machine(device: str | None = None) -> dict[str, Any]:
     Args:
         device: where it computes, if not on the CPU; its name is told too.
     """
-    found = {
+    machine = {
         "cpu": _get_cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
     if device is None or torch.device(device).type == "cpu":
-        return found
+        return machine
     on_cuda = torch.device(device).type == "cuda" and torch.cuda.is_available()
-    return {**found, "device": torch.cuda.get_device_name(device) if on_cuda else device}
+    return {**machine, "device": torch.cuda.get_device_name(device) if on_cuda else device}
 
 
 def _get_cpu_model() -> str:

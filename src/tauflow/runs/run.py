@@ -53,8 +53,8 @@ class Run:
         seed: of weights, shuffling and dropout; the split of a CSV file has its own.
         time_limit: seconds, of ``"auto"`` alone.
         resume: continue the latest run with these arguments, on data with the same content, or
-            begin where the same run with fewer epochs ended; without it a new run gets a directory
-            of its own.
+            begin where the same run with fewer epochs ended; without it a new run gets a new
+            directory.
         runs_dir: folder under which the run has its directory.
         data_dir: folder of the data files of the catalog.
         dataset_options: of the loader of a data set of the catalog.
@@ -116,7 +116,7 @@ class Run:
     def train(
         self, job: Job, data: TaskData, folder: Path, callbacks: Sequence[AnyCallback] = ()
     ) -> Trained:
-        """Train one network of the run, in a folder and with callbacks of its own."""
+        """Train one network of the run, in its folder and with its callbacks."""
         return train_job(
             job,
             data,

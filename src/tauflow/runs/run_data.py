@@ -75,9 +75,9 @@ class RunData:
 
 def load_run_data(run: Run, spec: ModelSpec | None = None) -> RunData:
     """Load the data of a run for its model, or another one, and choose its metrics."""
-    found = _load(run, spec or run.spec)
-    measured = choose_metrics(found.data, run.metrics)
-    card = found.data.card
+    run_data = _load(run, spec or run.spec)
+    measured = choose_metrics(run_data.data, run.metrics)
+    card = run_data.data.card
     notes = measured.notes
     if notes and not run.metrics:
         notes = (
@@ -89,8 +89,8 @@ def load_run_data(run: Run, spec: ModelSpec | None = None) -> RunData:
         for note in card.notes:
             run.say(note)
     return replace(
-        found,
-        data=replace(found.data, card=card),
+        run_data,
+        data=replace(run_data.data, card=card),
         requested_metrics=tuple(run.metrics),
         shown=measured.shown,
     )
@@ -168,20 +168,20 @@ def _check_causality(spec: ModelSpec, data: TaskData) -> None:
     """
     is_causal = get_model_info(spec.cell).is_causal(spec.options)
     if data.card.forecast and data.card.per_step and not is_causal:
-        told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
+        option = " with bidirectional=true" if spec.options.get("bidirectional") else ""
         raise ArgumentError(
-            f"{spec.cell!r}{told} reads a sequence to its end before it answers, and would see the "
-            "row that it is to predict. Choose another model, or another task."
+            f"{spec.cell!r}{option} reads a sequence to its end before it answers, and would see "
+            "the row that it is to predict. Choose another model, or another task."
         )
 
 
 def _make_data_identity(file: CsvFile) -> dict[str, Any]:
     """Return what tells these data from others: the file's content, and what was said of it."""
-    said = {
+    identity = {
         field.name: getattr(file.table, field.name)
         for field in fields(TableOptions)
         if getattr(file.table, field.name) != field.default
     }
     if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying
-        said["time_unit"] = file.table.time_unit or "none"
-    return {"sha256": compute_sha256(file.path), **said}
+        identity["time_unit"] = file.table.time_unit or "none"
+    return {"sha256": compute_sha256(file.path), **identity}

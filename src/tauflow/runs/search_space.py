@@ -49,10 +49,10 @@ def make_search_space(
         ArgumentError: a name is neither of the recipe nor of the model, has no values, or is both
             given and varied; or nothing is left to try.
     """
-    own = MODELS[model].tune if model in MODELS else {}
+    model_space = MODELS[model].tune if model in MODELS else {}
     space: SearchSpace = {
         **COMMON_SPACE,
-        **{f"model.{name}": values for name, values in own.items()},
+        **{f"model.{name}": values for name, values in model_space.items()},
     }
     for name in fixed:
         _check_name(name)
@@ -86,33 +86,33 @@ def _check_name(name: str) -> None:
 
 def suggest_settings(trial: Any, space: SearchSpace) -> dict[str, Any]:
     """Return the settings that a trial of Optuna's draws from a space."""
-    return {name: _suggest_value(trial, name, one) for name, one in space.items()}
+    return {name: _suggest_value(trial, name, choices) for name, choices in space.items()}
 
 
-def _suggest_value(trial: Any, name: str, one: LogRange | tuple[Any, ...]) -> Any:
-    if isinstance(one, tuple):
-        return trial.suggest_categorical(name, one)
-    if _is_integer_range(one):
-        return trial.suggest_int(name, one.low, one.high, log=True)
-    return trial.suggest_float(name, one.low, one.high, log=True)
+def _suggest_value(trial: Any, name: str, choices: LogRange | tuple[Any, ...]) -> Any:
+    if isinstance(choices, tuple):
+        return trial.suggest_categorical(name, choices)
+    if _is_integer_range(choices):
+        return trial.suggest_int(name, choices.low, choices.high, log=True)
+    return trial.suggest_float(name, choices.low, choices.high, log=True)
 
 
 def apply_settings(
     settings: Mapping[str, Any], spec: ModelSpec, recipe: Recipe
 ) -> tuple[ModelSpec, Recipe]:
-    """Return a model and a recipe with the settings, by dotted name, in place of their own.
+    """Return a model and a recipe with the settings, by dotted name, in place of theirs.
 
     Raises:
         TauflowError: a value is impossible.
     """
-    said: dict[str, dict[str, Any]] = {"recipe": {}, "model": {}}
+    changes: dict[str, dict[str, Any]] = {"recipe": {}, "model": {}}
     for name, value in settings.items():
         place, _, inner = name.partition(".")
-        said[place][inner] = value
-    hidden_size = said["model"].pop("hidden_size", spec.hidden_size)
-    options = {**spec.options, **said["model"]}
+        changes[place][inner] = value
+    hidden_size = changes["model"].pop("hidden_size", spec.hidden_size)
+    options = {**spec.options, **changes["model"]}
     changed = replace(spec, hidden_size=hidden_size, options=options)
-    return changed, recipe.with_changes(said["recipe"])
+    return changed, recipe.with_changes(changes["recipe"])
 
 
 def check_search_space(space: SearchSpace, spec: ModelSpec, recipe: Recipe) -> None:
@@ -126,27 +126,35 @@ def check_search_space(space: SearchSpace, spec: ModelSpec, recipe: Recipe) -> N
     Raises:
         ArgumentError: there is such a value.
     """
-    for name, one in space.items():
-        for value in (one.low, one.high) if isinstance(one, LogRange) else one:
+    for name, choices in space.items():
+        for value in (choices.low, choices.high) if isinstance(choices, LogRange) else choices:
             with name_settings_in_errors({name: value}):
                 apply_settings({name: value}, spec, recipe)
 
 
 def list_combinations(space: SearchSpace, most: int) -> list[dict[str, Any]] | None:
     """Return all settings of a space; ``None`` of one of real numbers, or of more than ``most``."""
-    if any(isinstance(one, LogRange) and not _is_integer_range(one) for one in space.values()):
+    if any(
+        isinstance(choices, LogRange) and not _is_integer_range(choices)
+        for choices in space.values()
+    ):
         return None
     values = {
-        name: range(int(one.low), int(one.high) + 1) if isinstance(one, LogRange) else one
-        for name, one in space.items()
+        name: range(int(choices.low), int(choices.high) + 1)
+        if isinstance(choices, LogRange)
+        else choices
+        for name, choices in space.items()
     }
     if math.prod(map(len, values.values())) > most:
         return None
-    return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    return [
+        dict(zip(values, combination, strict=True))
+        for combination in itertools.product(*values.values())
+    ]
 
 
-def _is_integer_range(one: LogRange) -> bool:
-    return isinstance(one.low, int) and isinstance(one.high, int)
+def _is_integer_range(choices: LogRange) -> bool:
+    return isinstance(choices.low, int) and isinstance(choices.high, int)
 
 
 @contextmanager
@@ -155,5 +163,5 @@ def name_settings_in_errors(settings: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except (ArgumentError, TypeError) as error:
-        told = ", ".join(f"{name} = {value}" for name, value in settings.items())
-        raise ArgumentError(f"{told} cannot be tried: {error}") from error
+        described = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        raise ArgumentError(f"{described} cannot be tried: {error}") from error

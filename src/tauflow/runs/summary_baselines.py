@@ -177,7 +177,7 @@ def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, 
     """Return what fitted models predict of the test split."""
     lead = data.test.x.shape[: 2 if data.card.per_step else 1]
     shape = (*lead, data.card.target_size)
-    found = {name: torch.zeros(shape, dtype=torch.float32) for name in models}
+    predictions = {name: torch.zeros(shape, dtype=torch.float32) for name in models}
     for first, piece in data.test.iter_slices():
         rows = _select_rows(piece, per_step=data.card.per_step)
         if not rows.any():
@@ -186,8 +186,8 @@ def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, 
         where = rows if data.card.per_step else rows.any(1)
         for name, of_targets in models.items():
             answer = _predict_rows(of_targets, features, data.card)
-            found[name][first : first + len(piece)][where] = torch.from_numpy(answer).float()
-    return found
+            predictions[name][first : first + len(piece)][where] = torch.from_numpy(answer).float()
+    return predictions
 
 
 def _predict_rows(models: list[FittedModel], features: Floats, card: DatasetCard) -> Floats:
@@ -212,8 +212,8 @@ def _predict_logit(model: Any, features: Floats) -> Floats:
     probabilities = np.zeros((len(features), 2))
     probabilities[:, model.classes_] = model.predict_proba(features)
     no, yes = np.log(probabilities.clip(min=_MIN_PROBABILITY)).T
-    found: Floats = yes - no
-    return found
+    logits: Floats = yes - no
+    return logits
 
 
 def _select_rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:
@@ -241,14 +241,14 @@ def _compute_features(
     data: TaskData, batch: SequenceBatch, rows: Tensor, *, with_season: bool = True
 ) -> Floats:
     """Return the features of chosen steps, (N, K)."""
-    found = compute_summary_features(batch, where=rows).values
+    features = compute_summary_features(batch, where=rows).values
     if not (with_season and data.card.forecast and data.card.season):
-        return found
+        return features
     again, _ = make_seasonal_naive(data, data.card.season)(
         batch.x, mask=batch.mask, observed=batch.observed
     )
     again = again[rows if data.card.per_step else rows.any(1)]
-    return np.concatenate([found, again.double().numpy()], axis=1)
+    return np.concatenate([features, again.double().numpy()], axis=1)
 
 
 def _find_varying_columns(features: Floats) -> NDArray[np.bool_]:

@@ -105,11 +105,11 @@ def run_task(run: Run) -> TaskRun:
         BusyError: the run to resume is still going on.
     """
     get_model_info(run.model)  # refuse an unknown name before data are loaded
-    found = load_run_data(run)
-    data, certainty = found.data, run.certainty
+    run_data = load_run_data(run)
+    data, certainty = run_data.data, run.certainty
     recipe = run.recipe if data.valid is not None else disable_validation(run.recipe)
     certainty.check(data)
-    job = found.make_job(run.spec, recipe, run.seed)
+    job = run_data.make_job(run.spec, recipe, run.seed)
     ranks = DistributedContext.current()
     if ranks.is_main:  # another will be trained, from the seed
         _warn_if_not_saveable(build_model(job.model, data.card))
@@ -123,16 +123,16 @@ def run_task(run: Run) -> TaskRun:
     directory = ranks.on_rank_zero(begin)
     with remove_if_not_started(directory, is_new=not run.resume and ranks.is_main):
         record, trained, notes = train_members(
-            job, data, certainty.ensemble, directory, lambda one, to: run.train(one, data, to)
+            job, data, certainty.ensemble, directory, lambda member, to: run.train(member, data, to)
         )
-    ended = finish_run(record, trained, found, directory, certainty)
+    ended = finish_run(record, trained, run_data, directory, certainty)
     return replace(ended, notes=(*notes, *_describe_class_weights(recipe, data), *ended.notes))
 
 
 def finish_run(
     record: RunRecord,
     trained: nn.Module,
-    found: RunData,
+    run_data: RunData,
     directory: Path,
     certainty: CertaintyOptions,
 ) -> TaskRun:
@@ -141,11 +141,11 @@ def finish_run(
     Args:
         record: of the training.
         trained: the model.
-        found: the data, which the model takes as they are there.
+        run_data: the data, which the model takes as they are there.
         directory: of the run.
         certainty: what to learn of the validation split.
     """
-    data, is_main = found.data, DistributedContext.current().is_main
+    data, is_main = run_data.data, DistributedContext.current().is_main
     trained, learned = fit_certainty(
         *(trained, data),
         calibrate=certainty.calibrate,
@@ -154,10 +154,10 @@ def finish_run(
         positive=get_positive_class(data),
     )
     if data.schema is None or not is_main:
-        scores, trivial = None, score_baselines(found.baseline_data, data.card.metric)
+        scores, trivial = None, score_baselines(run_data.baseline_data, data.card.metric)
     else:
-        scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)
-        trivial = [(one.name, one.monitored_score) for one in scores.baselines]
+        scores = score_test_split(trained, data, run_data.baseline_data, run_data.shown, record.row)
+        trivial = [(baseline.name, baseline.monitored_score) for baseline in scores.baselines]
     run = TaskRun(record, trivial, directory, (), scores, learned, data=data, model=trained)
     return replace(run, notes=_describe_certainty(run) + _save_predictor(run)) if is_main else run
 
@@ -175,7 +175,7 @@ def check_models(runs: Sequence[Run]) -> None:
         return
     for run in runs:
         if run.model == AUTO:
-            raise ArgumentError(f"{AUTO} makes a comparison of its own. Give it alone.")
+            raise ArgumentError(f"{AUTO} makes its comparison itself. Give it alone.")
         get_model_info(run.model)
     source = runs[0].source
     table = load_table_file(source) if isinstance(source, CsvFile) else None  # read once
@@ -213,10 +213,10 @@ def _describe_certainty(run: TaskRun) -> tuple[str, ...]:
 
 def _describe_coverage(run: TaskRun, conformal: Conformal, level: float = 0.9) -> list[str]:
     """Return how many test targets the intervals hold; nothing if there are too few for these."""
-    found = run.test_outputs
-    prediction = found.prediction.double().numpy()
-    quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
-    y = found.y.double().numpy().reshape(prediction.shape)
+    outputs = run.test_outputs
+    prediction = outputs.prediction.double().numpy()
+    quantiles = None if outputs.quantiles is None else outputs.quantiles.double().numpy()
+    y = outputs.y.double().numpy().reshape(prediction.shape)
     try:
         low, high = conformal.interval(prediction, level, quantiles)
     except ArgumentError:
@@ -226,7 +226,7 @@ def _describe_coverage(run: TaskRun, conformal: Conformal, level: float = 0.9) -
 
 
 def _save_predictor(run: TaskRun) -> tuple[str, ...]:
-    """Write the predictor; return why there is none if the model is one that no file can hold."""
+    """Write the predictor; return a note if no file can hold the model."""
     path = run.directory / PREDICTOR
     try:
         run.predictor.save(path)
@@ -296,5 +296,5 @@ def _describe_class_weights(recipe: Recipe, data: TaskData) -> tuple[str, ...]:
     classes = max(2, data.card.target_size)
     names = data.card.targets if data.card.target_size > 1 else ()
     weights = compute_class_weights(data.train, classes)
-    told = zip(names or map(str, range(classes)), weights, strict=True)
-    return (f"Class weights: {', '.join(f'{weight:.4g} for {name!r}' for name, weight in told)}.",)
+    named = zip(names or map(str, range(classes)), weights, strict=True)
+    return (f"Class weights: {', '.join(f'{weight:.4g} for {name!r}' for name, weight in named)}.",)

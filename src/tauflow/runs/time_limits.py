@@ -23,11 +23,11 @@ def parse_duration(text: str) -> float:
     """
     plain, total, at = text.strip().lower(), 0.0, 0
     while at < len(plain):
-        found = _DURATION.match(plain, at)
-        if found is None or found[2] not in _SECONDS:
+        match = _DURATION.match(plain, at)
+        if match is None or match[2] not in _SECONDS:
             break
-        total += float(found[1]) * _SECONDS[found[2]]
-        at = found.end()
+        total += float(match[1]) * _SECONDS[match[2]]
+        at = match.end()
     if at < len(plain) or total <= 0:
         raise ArgumentError(
             f"{text!r} is not a time span. Write a number with its unit, s, min, h or d: "

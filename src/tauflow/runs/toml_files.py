@@ -56,10 +56,10 @@ def parse_toml(data: bytes, where: str) -> dict[str, Any]:
 
 def merge_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with others by name; ``A.b`` is entry b of A, whose other entries stay."""
-    found = dict(values)
+    merged = dict(values)
     for name, value in changes.items():
         outer, _, entry = name.partition(".")
-        before = found.get(outer)
-        kept = before if isinstance(before, Mapping) else {}
-        found[outer] = {**kept, entry: value} if entry else value
-    return found
+        before = merged.get(outer)
+        entries = before if isinstance(before, Mapping) else {}
+        merged[outer] = {**entries, entry: value} if entry else value
+    return merged

@@ -90,7 +90,7 @@ def tune(
 
     Settings are drawn by Optuna's tree-structured Parzen estimator; a trial that is worse than the
     median of the others at an epoch ends there. The test data are not looked at. A study has a
-    folder of its own below ``runs_dir``, and goes on where it was stopped: called again with the
+    separate folder below ``runs_dir``, and goes on where it was stopped: called again with the
     same arguments, it adds what is missing to ``trials``. Trials that were stopped do not count.
     Where the values make no more combinations than ``trials``, each is tried once. A trial with an
     error ends the call.
@@ -128,15 +128,15 @@ def tune(
         if getattr(run, name) not in (getattr(Run, name), []):
             raise ArgumentError(f"trials take no {name}. Leave it out, and train the best with it.")
     size = [] if run.hidden_size is None else ["hidden_size"]
-    given = {*fixed, *(f"model.{name}" for name in (*size, *run.options))}
-    space = make_search_space(run.model, vary, given)
-    found = load_run_data(run)
-    if found.data.valid is None:
+    fixed_names = {*fixed, *(f"model.{name}" for name in (*size, *run.options))}
+    space = make_search_space(run.model, vary, fixed_names)
+    run_data = load_run_data(run)
+    if run_data.data.valid is None:
         raise ArgumentError(
-            f"{found.part.dataset} has no validation data to choose settings by. Choose another "
+            f"{run_data.part.dataset} has no validation data to choose settings by. Choose another "
             "task, or a split with a validation split."
         )
-    job = found.make_job(run.spec, run.recipe, run.seed)
+    job = run_data.make_job(run.spec, run.recipe, run.seed)
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(run.runs_dir).with_name(f"tune-{run.model}-seed{run.seed}-{digest}")
@@ -156,8 +156,8 @@ def tune(
             _run_in_workers(search, left, jobs, cluster)
         elif left > 0:
             with add_path_to_errors(directory / JOURNAL_FILE):
-                run_trials(search, left, 0, found, run.say)
-        return _collect_result(search, found, study, job.metric)
+                run_trials(search, left, 0, run_data, run.say)
+        return _collect_result(search, run_data, study, job.metric)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class TuningJob:
     storage: str | None = None
 
     def open_study(self, metric: str) -> Any:
-        """Return the study, a new one if there is none yet."""
+        """Return the study, a new one the first time."""
         import optuna
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -180,9 +180,11 @@ class TuningJob:
         # Of lists and tables to choose from, which a journal does give back.
         warnings.filterwarnings("ignore", "Choices for a categorical distribution", UserWarning)
         path = str(self.directory / JOURNAL_FILE)
-        own = self.storage or JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path)))
+        storage = self.storage or JournalStorage(
+            JournalFileBackend(path, JournalFileOpenLock(path))
+        )
         return optuna.create_study(
-            storage=own,
+            storage=storage,
             study_name="study" if self.storage is None else self.directory.name,
             load_if_exists=True,
             direction="maximize" if METRICS[metric].higher_is_better else "minimize",
@@ -214,7 +216,7 @@ def _repair_journal(file: Path) -> None:
 
 def get_ended_trials(study: Any) -> list[Any]:
     """Return the trials of a study that came to an end, in their order."""
-    return [one for one in study.get_trials(deepcopy=False) if one.state.name in _ENDED]
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
 
 
 _ENDED = ("COMPLETE", "PRUNED")
@@ -223,7 +225,7 @@ _ENDED = ("COMPLETE", "PRUNED")
 def _prepare_trials(study: Any, search: TuningJob, trials: int) -> int:
     """Return how many trials are to come; settings of a small space, each once, are queued.
 
-    Trials that a program had when it was killed are marked as failed. Nobody else may be at work.
+    Trials that a program had when it was killed are marked as failed. No other program may run.
     """
     from optuna.trial import TrialState
 
@@ -238,8 +240,8 @@ def _prepare_trials(study: Any, search: TuningJob, trials: int) -> int:
     combinations = list_combinations(search.space, trials)
     if combinations is None:
         return trials - len(ended)
-    tried = [one.params for one in ended]
-    left = [one for one in combinations if one not in tried]
+    tried = [trial.params for trial in ended]
+    left = [combination for combination in combinations if combination not in tried]
     for settings in left:
         if settings not in queued:
             study.enqueue_trial(settings)
@@ -299,8 +301,8 @@ def run_trials(
 def _format_trial(trial: Any) -> str:
     value = "no score" if trial.value is None else f"{trial.value:.4g}"
     settings = ", ".join(
-        f"{name} = {one:.4g}" if isinstance(one, float) else f"{name} = {one}"
-        for name, one in trial.params.items()
+        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in trial.params.items()
     )
     return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
 
@@ -352,15 +354,15 @@ def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: st
     """Gather what the study holds, and write the best settings where a run can read them."""
     import optuna
 
-    whole = get_ended_trials(study)
-    complete = [one for one in whole if one.state.name == "COMPLETE"]
+    ended = get_ended_trials(study)
+    complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
     if not complete:
         raise ArgumentError(
             "no trial came to an end with a score that is finite. Try smaller learning rates: "
             "vary={'recipe.lr': [...]}."
         )
     importance: dict[str, float] = {}
-    scores = {one.value for one in complete}
+    scores = {trial.value for trial in complete}
     if len(complete) > _NUM_STARTUP_TRIALS and len(scores) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.run.seed)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
@@ -369,5 +371,5 @@ def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: st
     spec, recipe = apply_settings(best.params, search.run.spec, search.run.recipe)
     chosen = replace(search.run, hidden_size=spec.hidden_size, options=spec.options, recipe=recipe)
     write_best_config(search.directory / BEST_CONFIG_FILE, chosen, run_data)
-    trials = tuple((one.params, one.value, one.state.name.lower()) for one in whole)
+    trials = tuple((trial.params, trial.value, trial.state.name.lower()) for trial in ended)
     return TuningResult(best.params, best.value, metric, importance, trials, search.directory)

@@ -43,10 +43,12 @@ def warm_start_from_shorter_run(job: Job, data: TaskData, runs_dir: Path) -> int
     target = job.directory(runs_dir)
     if (target / "run.json").exists():
         return 0
-    told = [(_read_shorter_run(job, path), path) for path in _find_sibling_runs(job, target)]
-    begun = [(one, path) for one, path in told if one is not None]
+    known_epochs = [
+        (_read_shorter_run(job, path), path) for path in _find_sibling_runs(job, target)
+    ]
+    begun = [(epochs, path) for epochs, path in known_epochs if epochs is not None]
     prints = _compute_job_fingerprint(job, data) if begun else {}
-    begun = [(one, path) for one, path in begun if _is_compatible(path, prints)]
+    begun = [(epochs, path) for epochs, path in begun if _is_compatible(path, prints)]
     if not begun:
         return 0
     (epochs, _), shorter = max(begun)
@@ -100,6 +102,6 @@ def _is_compatible(path: Path, fingerprint: dict[str, str | None]) -> bool:
         read_checkpoint(path / "last.safetensors")
     except (OSError, CheckpointError):
         return False
-    found = parse_json((path / "run.json").read_bytes())
-    same = found.get("fingerprint") == fingerprint
-    return bool(same and found.get("ranks", 1) == DistributedContext.current().world_size)
+    record = parse_json((path / "run.json").read_bytes())
+    same = record.get("fingerprint") == fingerprint
+    return bool(same and record.get("ranks", 1) == DistributedContext.current().world_size)

@@ -130,7 +130,7 @@ def test_how_to_continue_is_a_command():
     ("arguments", "match"),
     [
         (("--model", "cfc", "--time-limit", "5min"), "a time limit goes with model 'auto'"),
-        (("--model", "gru,auto"), "auto makes a comparison of its own"),
+        (("--model", "gru,auto"), "auto makes its comparison itself"),
         (("--model", "auto", "--time-limit", "soon"), "is not a time span"),
         (("--model", "auto", "--option", "solver=rk4"), "cannot be given"),
     ],

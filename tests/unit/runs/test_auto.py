@@ -228,7 +228,7 @@ def test_inputs_are_imputed_as_for_the_training(table):
     ("options", "match"),
     [
         ({"options": {"solver": "rk4"}}, "cannot be given"),
-        ({"certainty": CertaintyOptions(ensemble=3)}, "an ensemble of its own"),
+        ({"certainty": CertaintyOptions(ensemble=3)}, "its ensemble itself"),
         ({"certainty": CertaintyOptions(intervals="quantile")}, "conformal"),
         ({"time_limit": 1e-3}, "too short"),
     ],

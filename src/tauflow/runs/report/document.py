@@ -66,10 +66,10 @@ def _template(name: str, package: str) -> "Template":
 
 def collect_environment(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
-    facts: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     for record in records:
         cores, threads = record.machine.get("cores"), record.machine.get("threads")
-        found = {
+        values_by_key = {
             "tauflow": record.versions.get("tauflow"),
             "revision": record.commit,
             "PyTorch": record.versions.get("torch"),
@@ -81,8 +81,8 @@ def collect_environment(records: Sequence[RunRecord]) -> Pairs:
             "platform": record.machine.get("platform"),
             "date": record.started[:10],
         }
-        for key, value in found.items():
-            values = facts.setdefault(key, [])
+        for key, value in values_by_key.items():
+            values = entries.setdefault(key, [])
             if value and str(value) not in values:
                 values.append(str(value))
-    return [(key, "; ".join(values)) for key, values in facts.items() if values]
+    return [(key, "; ".join(values)) for key, values in entries.items() if values]

@@ -67,10 +67,10 @@ def predict_examples(
         batch = replace(batch, y=data.schema.unscale(batch.y), dt=dt)
         predicted = data.schema.unscale(predicted)
     ids = () if data.schema is None else data.schema.ids["test"]
-    found = [
+    examples = [
         _make_example(batch, predicted, number, places, unit, ids) for number in range(len(batch))
     ]
-    return [one for one in found if one.time]
+    return [example for example in examples if example.time]
 
 
 def _find_worst_features(batch: SequenceBatch, predicted: Tensor, count: int) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ def _make_example(
     valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
     gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
     time = gaps[valid].cumsum(0) - gaps[valid][:1]
-    truth = batch.y[number].reshape(steps, -1)  # one target may have no axis of its own
+    truth = batch.y[number].reshape(steps, -1)  # one target may have no axis
     if batch.y_mask is not None:
         known = batch.y_mask[number].reshape(steps, -1)
         truth = truth.masked_fill(~known, torch.nan)

@@ -37,14 +37,14 @@ class SamplePredictions:
         return torch.where(above, threshold.positive, 1 - threshold.positive)
 
 
-def convert_outputs(found: ModelOutputs, data: TaskData) -> SamplePredictions:
+def convert_outputs(outputs: ModelOutputs, data: TaskData) -> SamplePredictions:
     """Return outputs as probabilities, or in the unit of the table."""
     schema, card = data.schema, data.card
     assert schema is not None
     if card.task == "classify":
-        return SamplePredictions(found.prediction.softmax(-1), found.y, found.sequence_index)
-    predicted, truth = schema.unscale(found.prediction), schema.unscale(found.y)
-    return SamplePredictions(predicted, truth, found.sequence_index)
+        return SamplePredictions(outputs.prediction.softmax(-1), outputs.y, outputs.sequence_index)
+    predicted, truth = schema.unscale(outputs.prediction), schema.unscale(outputs.y)
+    return SamplePredictions(predicted, truth, outputs.sequence_index)
 
 
 def list_worst_ids(

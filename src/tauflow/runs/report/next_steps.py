@@ -45,18 +45,18 @@ def describe_needed_columns(data: TaskData) -> str:
         return "The new table has the columns of this one; the target is not needed."
     features = schema.inputs[: card.target_size // (card.horizon or 1)]
     names = _join_names(schema.targets or features)
-    told = f"The new table has the columns of this one, among them {names}, without which nothing "
-    told += "can be predicted."
+    text = f"The new table has the columns of this one, among them {names}, without which nothing "
+    text += "can be predicted."
     if not schema.known:
-        return told
+        return text
     count, of = card.horizon or 1, "" if schema.id is None else " of each id"
-    said = _join_names([*filter(None, [schema.time]), *schema.known])
+    columns = _join_names([*filter(None, [schema.time]), *schema.known])
     if count == 1:
-        return f"{told} The last row{of} is the one to predict: with {said}, and {names} empty."
+        return f"{text} The last row{of} is the one to predict: with {columns}, and {names} empty."
     return (
-        f"{told} {'Its' if not of else 'The'} last {format_count(count, 'row')}{of} are those to "
+        f"{text} {'Its' if not of else 'The'} last {format_count(count, 'row')}{of} are those to "
         "predict: with "
-        f"{said}, and {names} empty."
+        f"{columns}, and {names} empty."
     )
 
 

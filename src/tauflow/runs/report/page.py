@@ -123,8 +123,8 @@ def write_run_report(run: TaskRun) -> Path:
     if run.data.schema is None:
         return write_page(replace(page, listings=listings), run.report)
     if not run.data.schema.labels:
-        found = convert_outputs(run.test_outputs, run.data)
-        listings += list_worst_ids(found, run.data, run.certainty.threshold)
+        predictions = convert_outputs(run.test_outputs, run.data)
+        listings += list_worst_ids(predictions, run.data, run.certainty.threshold)
     commands, needed = make_commands(run), describe_needed_columns(run.data)
     page = replace(page, listings=listings, commands=commands, needed=needed)
     return write_page(_add_scores(page, [run]), run.report)
@@ -132,23 +132,25 @@ def write_run_report(run: TaskRun) -> Path:
 
 def _add_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
     """Return a page with the scores of runs on a table, and of baselines, in their place."""
-    found = [run.scores for run in runs if run.scores is not None]
-    if not found:
+    scores = [run.scores for run in runs if run.scores is not None]
+    if not scores:
         return page
-    first = found[0]
-    networks = [(one.network, "ours") for one in found]
-    others = [(one, "") for one in first.baselines]
-    verdicts = [text for one in found for text in score_table.describe_better_baseline(one)]
+    first = scores[0]
+    networks = [(run_scores.network, "ours") for run_scores in scores]
+    others = [(baseline, "") for baseline in first.baselines]
+    verdicts = [
+        text for run_scores in scores for text in score_table.describe_better_baseline(run_scores)
+    ]
     return replace(
         page,
         headers=score_table.make_headers(first),
         rows=[
             PageRow(
-                score_table.format_values(one, first),
+                score_table.format_values(prediction, first),
                 kind=kind,
-                small=score_table.format_intervals(one, first),
+                small=score_table.format_intervals(prediction, first),
             )
-            for one, kind in [*networks, *others]
+            for prediction, kind in [*networks, *others]
         ],
         numbers=range(1, 1 + len(first.metrics)),
         caption=" ".join(
@@ -181,7 +183,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
         environment=collect_environment(records),
         pictures=[
             plot_learning_curves(
-                [CurvePanel(one.row, [one], level, name) for one in records], metric
+                [CurvePanel(record.row, [record], level, name) for record in records], metric
             )
         ],
         notes=card.notes if first.data.schema is not None else (),
@@ -196,7 +198,7 @@ def _find_best_baseline(
     if not baselines:
         return None, ""
     choose = max if METRICS[metric].higher_is_better else min
-    name, level = choose(baselines, key=lambda one: one[1])
+    name, level = choose(baselines, key=lambda baseline: baseline[1])
     return level, name
 
 

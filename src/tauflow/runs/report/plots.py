@@ -183,5 +183,5 @@ def _set_epoch_axis(axes: "Axes") -> None:
 
 
 def _get_score_series(record: RunRecord, key: str) -> dict[int, float]:
-    """Return a score by epoch, NaN where there is none: the curve has a gap there."""
+    """Return a score by epoch, NaN where it is missing: the curve has a gap there."""
     return {row["epoch"]: math.nan if row[key] is None else row[key] for row in record.history}

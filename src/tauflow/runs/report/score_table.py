@@ -36,21 +36,24 @@ def format_heading(name: str, scores: TestScores) -> str:
     return f"{text}, {scores.unit}²" if name == _SQUARED_METRIC and scores.unit else text
 
 
-def format_values(one: PredictionScores, scores: TestScores) -> list[str]:
+def format_values(prediction: PredictionScores, scores: TestScores) -> list[str]:
     """Return a name and its scores, in the order of :func:`make_headers`."""
-    return [one.name, *(format_metric_value(one.values[name], name) for name in scores.metrics)]
+    return [
+        prediction.name,
+        *(format_metric_value(prediction.values[name], name) for name in scores.metrics),
+    ]
 
 
-def format_intervals(one: PredictionScores, scores: TestScores) -> list[str]:
+def format_intervals(prediction: PredictionScores, scores: TestScores) -> list[str]:
     """Return the intervals of scores in the order of :func:`make_headers`, if there are any."""
-    found = [one.intervals.get(name) for name in scores.metrics]
-    if not any(found):
+    intervals = [prediction.intervals.get(name) for name in scores.metrics]
+    if not any(intervals):
         return []
     texts = [
         ""
         if ends is None
         else f"{format_metric_value(ends[0], name)} to {format_metric_value(ends[1], name)}"
-        for ends, name in zip(found, scores.metrics, strict=True)
+        for ends, name in zip(intervals, scores.metrics, strict=True)
     ]
     return ["", *texts]
 
@@ -72,27 +75,29 @@ def make_tiles(scores: TestScores) -> list[tuple[str, str]]:
     return [
         (f"test {format_heading(first, scores)}{beside}", ours[1]),
         *(
-            (f"test {format_heading(one, scores)}", text)
-            for one, text in zip(others, ours[2:], strict=False)
+            (f"test {format_heading(metric, scores)}", text)
+            for metric, text in zip(others, ours[2:], strict=False)
         ),
     ]
 
 
 def make_caption(scores: TestScores, records: Sequence[RunRecord]) -> str:
     """Say what the scores are of, what selected the epoch, and what the intervals are made of."""
-    told = ["Scores on the test split."]
+    sentences = ["Scores on the test split."]
     if scores.positive:
         names = [
-            format_heading(one, scores) for one in scores.metrics if one in SINGLE_CLASS_METRICS
+            format_heading(metric, scores)
+            for metric in scores.metrics
+            if metric in SINGLE_CLASS_METRICS
         ]
         verb = "is" if len(names) == 1 else "are"
         text = " and ".join(names)
-        told.append(f"{text[:1].upper()}{text[1:]} {verb} of {scores.positive!r}.")
+        sentences.append(f"{text[:1].upper()}{text[1:]} {verb} of {scores.positive!r}.")
     if scores.unit == "":
-        told.append("Errors are in standard deviations of each target, averaged over targets.")
+        sentences.append("Errors are in standard deviations of each target, averaged over targets.")
     if len(records) == 1 and records[0].row != AUTO:
-        told.append(_describe_selected_epoch(records[0], scores))
-    return " ".join([*told, scores.interval_note])
+        sentences.append(_describe_selected_epoch(records[0], scores))
+    return " ".join([*sentences, scores.interval_note])
 
 
 def _describe_selected_epoch(record: RunRecord, scores: TestScores) -> str:
@@ -102,7 +107,9 @@ def _describe_selected_epoch(record: RunRecord, scores: TestScores) -> str:
         return f"{text}."
     name = _SHORT_NAMES.get(record.metric) or format_metric_name(record.metric).removesuffix(", %")
     scaled = " of scaled targets" if scores.unit is not None else ""
-    valid, test = (get_display_scale(record.metric) * one for one in (record.valid, record.test))
+    valid, test = (
+        get_display_scale(record.metric) * score for score in (record.valid, record.test)
+    )
     how = "with" if record.config["recipe"].get("select_by") else "selected by"
     return f"{text}, {how} a validation {name}{scaled} of {valid:.4g} (test {test:.4g})."
 
@@ -112,7 +119,9 @@ def describe_better_baseline(scores: TestScores) -> list[str]:
     best, name = scores.best_baseline, scores.metrics[0]
     if best is None or not scores.is_beaten:
         return []
-    ours, theirs = (format_metric_value(one.values[name], name) for one in (scores.network, best))
+    ours, theirs = (
+        format_metric_value(prediction.values[name], name) for prediction in (scores.network, best)
+    )
     heading, percent, _ = format_heading(name, scores).partition(", %")
     of = percent.removeprefix(",")
     model, baseline = scores.network.name, f"{best.name[:1].upper()}{best.name[1:]}"
