@@ -94,8 +94,8 @@ def list_different(values: NDArray[Any]) -> list[Any]:
 def map_cells(values: NDArray[Any], function: Callable[[Any], Any]) -> NDArray[Any]:
     """Return what a function says of each entry, as objects; of missing ones it is ``None``."""
     codes, cells = factorize(values)
-    found = to_object_array([*map(function, cells), None])[codes]
-    return found
+    mapped = to_object_array([*map(function, cells), None])[codes]
+    return mapped
 
 
 def to_object_array(cells: Sequence[Any]) -> NDArray[Any]:
@@ -111,9 +111,9 @@ def to_numbers(values: NDArray[Any]) -> tuple[Floats, Bools]:
     numbers = [parse_boolean(cell) for cell in cells]
     if None in numbers:
         numbers = [parse_number(cell) for cell in cells]
-    wrong = np.array([*(one is None for one in numbers), False])[codes]
-    found = np.array([*(math.nan if n is None else n for n in numbers), math.nan], np.float64)
-    return found[codes], wrong
+    wrong = np.array([*(number is None for number in numbers), False])[codes]
+    floats = np.array([*(math.nan if n is None else n for n in numbers), math.nan], np.float64)
+    return floats[codes], wrong
 
 
 def check_no_datetimes(what: str, dtype: Any) -> None:
@@ -132,7 +132,7 @@ def check_no_datetimes(what: str, dtype: Any) -> None:
 def parse_number(value: Any) -> float | None:
     """Return the number in a cell, ``None`` if there is another thing in it."""
     if isinstance(value, str):
-        if "_" in value:  # Python's own separator of digits, and nobody else's
+        if "_" in value:  # Python's separator of digits, which no file means
             return None
     elif isinstance(value, np.datetime64 | np.timedelta64 | complex):
         return None

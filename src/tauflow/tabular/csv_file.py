@@ -64,7 +64,7 @@ def read_csv_table(
     require("pandas", extra="tables")
     file = _CsvReader(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
     header = file.read_header()
-    text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
+    text = {place for place, name in enumerate(header) if name in names or delimiter == decimal}
     columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
     return Frame(str(path), dict(zip(header, columns, strict=True)), numbers, is_file=True)
 
@@ -125,7 +125,7 @@ class _CsvReader:
             DataError: there are none, or one of them is empty.
             ArgumentError: two are equal.
         """
-        filled = (found for found in enumerate(self.parse_rows(), start=1) if any(found[1]))
+        filled = (row for row in enumerate(self.parse_rows(), start=1) if any(row[1]))
         self.header_row, header = next(filled, (0, []))
         if not header:
             what = "holds empty cells and lines alone" if self.content else "is empty"

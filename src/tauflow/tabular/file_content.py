@@ -14,7 +14,7 @@ from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 MAX_LINE_BYTES = 1 << 25
 """Bytes of a line, beyond which a file is no table."""
 MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 1 << 25, 100
-"""Bytes that any packed file may unpack to, and how many for each of its own."""
+"""Bytes that any packed file may unpack to, and how many for each that it has."""
 _BLOCK_BYTES = 1 << 20  # bytes read together
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _OTHER_FORMATS = (
@@ -84,7 +84,7 @@ def is_parquet(path: Path | InMemoryFile) -> bool:
     """Whether a file is in Parquet, whatever it is called.
 
     Raises:
-        DataNotFoundError: there is none, or a folder; a file with a similar name is named.
+        DataNotFoundError: no such file, or a folder; a file with a similar name is named.
         DataError: it is no regular file: a device or a pipe may never end.
     """
     if isinstance(path, InMemoryFile) or path.is_file():
@@ -123,7 +123,7 @@ def read_content(path: Path | InMemoryFile) -> bytes:
     stream = path.open("rb")
     is_compressed = stream.read(len(_GZIP)) == _GZIP
     stream.seek(0)
-    whole, length = io.BytesIO(), 0
+    unpacked, length = io.BytesIO(), 0
     with stream, gzip.GzipFile(fileobj=stream) if is_compressed else stream as lines:
         try:
             while block := lines.read(_BLOCK_BYTES):
@@ -134,12 +134,12 @@ def read_content(path: Path | InMemoryFile) -> bytes:
                         "table. Check that it is the right file, with one row in each line."
                     )
                 if is_compressed:
-                    check_unpacked(path, whole.tell() + len(block))
+                    check_unpacked(path, unpacked.tell() + len(block))
                 length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
-                whole.write(block)
+                unpacked.write(block)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-    content = whole.getvalue()
+    content = unpacked.getvalue()
     start = content[:100].lstrip().lower()
     for signs, kind, advice in _OTHER_FORMATS:
         if content.startswith(signs) or start.startswith(signs):

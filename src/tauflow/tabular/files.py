@@ -140,7 +140,7 @@ def _drop_saved_index(cells: Frame, table: Any, options: TableOptions) -> Frame:
     """
     try:
         named = table.schema.pandas_metadata["index_columns"]
-        saved = {one for one in named if isinstance(one, str)}
+        saved = {entry for entry in named if isinstance(entry, str)}
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         saved = set()  # it has none, or none that can be read
     saved |= set(filter(_SAVED_INDEX_NAME.fullmatch, cells.columns))
@@ -163,7 +163,7 @@ def _read_csv(path: Path | InMemoryFile, options: TableOptions) -> Frame:
         names.append(options.time)
     if options.task == CLASSIFICATION:
         names += options.targets
-    absent = [one for one in options.na_values or () if parse_number(one) is None]
+    absent = [text for text in options.na_values or () if parse_number(text) is None]
     return read_csv_table(path, options.delimiter, names, options.decimal, absent)
 
 
@@ -182,7 +182,7 @@ def _mark_missing(frame: Frame, na_values: Sequence[str]) -> Frame:
     if not na_values:
         return frame
     texts = frozenset(na_values)
-    numbers = {number for one in texts if (number := parse_number(one)) is not None}
+    numbers = {number for text in texts if (number := parse_number(text)) is not None}
 
     def is_marker(cell: Any) -> bool:
         if isinstance(cell, str) and cell in texts:
@@ -261,12 +261,16 @@ def _make_doubt_notes(frame: Frame, names: Iterable[str]) -> list[str]:
             f"Warning: row 1 is read as names, {format_names(list(frame.columns))}, and looks like "
             "the rows below it. If the file has no row of names, put one before it."
         )
-    found = {name: number for name in names if (number := find_placeholder(frame.columns[name]))}
-    if found:
-        told = format_names([f"{number:.0f} in {name!r}" for name, number in found.items()], 12)
-        number = next(iter(found.values()))
+    placeholders = {
+        name: number for name in names if (number := find_placeholder(frame.columns[name]))
+    }
+    if placeholders:
+        listed = format_names(
+            [f"{number:.0f} in {name!r}" for name, number in placeholders.items()], 12
+        )
+        number = next(iter(placeholders.values()))
         notes.append(
-            f"Warning: far from all other values, and read as numbers: {told}. If they mean "
+            f"Warning: far from all other values, and read as numbers: {listed}. If they mean "
             f"missing values, pass na_values=['{number:.0f}'] (--missing={number:.0f})."
         )
     return notes

@@ -102,8 +102,8 @@ class FittedSchema:
             ArgumentError: the targets are classes.
         """
         if self.y_mean is None or self.y_scale is None:
-            told = "outputs[prediction.argmax(-1)]"
-            raise ArgumentError(f"the targets are classes, without a scale; take {told}.")
+            call = "outputs[prediction.argmax(-1)]"
+            raise ArgumentError(f"the targets are classes, without a scale; take {call}.")
         return _inverse_transform(y, self.y_mean, self.y_scale)
 
     def unscale_inputs(self, x: Tensor) -> Tensor:

@@ -210,15 +210,15 @@ class Frame:
         values = self.columns[column]
         check_no_datetimes(f"{self.where}, column {column!r}", values.dtype)
         if values.dtype.kind == "O":
-            found, wrong = to_numbers(values)
+            numbers, wrong = to_numbers(values)
             if wrong.any():
                 raise self._not_a_number_error(int(np.argmax(wrong)), column)
         else:
-            found = values.astype(np.float64, copy=False)
-        large = np.abs(found) > MAX_FLOAT32
+            numbers = values.astype(np.float64, copy=False)
+        large = np.abs(numbers) > MAX_FLOAT32
         if large.any():
             raise self._not_a_number_error(int(np.argmax(large)), column)
-        return found
+        return numbers
 
     def texts(self, column: str) -> tuple[list[str], Indices]:
         """Return the different cells of a column as text, and which each row has, -1 for none.
@@ -251,7 +251,7 @@ class Frame:
         """
         rows = np.flatnonzero(~self.find_missing(column))
         cells = self.columns[column][rows]
-        text = map_cells(cells, lambda one: isinstance(one, str)).astype(np.bool_)
+        text = map_cells(cells, lambda cell: isinstance(cell, str)).astype(np.bool_)
         plain = map_cells(cells, is_number).astype(np.bool_) & (text.all() | ~text)
         if plain.all() or not (plain.any() or self.is_mostly_numbers(column, QUANTITY)):
             return
@@ -277,8 +277,8 @@ class Frame:
         if cells.dtype.kind != "O":
             return cells.dtype.kind in "biuf"
         cells = cells[~find_missing(cells)]
-        counted = map_cells(cells, lambda one: any(map(str.isalnum, str(one)))).astype(np.bool_)
-        seem = map_cells(cells, lambda one: is_number(one) or bool(form.fullmatch(str(one))))
+        counted = map_cells(cells, lambda cell: any(map(str.isalnum, str(cell)))).astype(np.bool_)
+        seem = map_cells(cells, lambda cell: is_number(cell) or bool(form.fullmatch(str(cell))))
         return bool(counted.any() and seem[counted].mean() >= MIN_NUMBER_SHARE)
 
     def _not_a_number_error(self, row: int, column: str) -> DataError:

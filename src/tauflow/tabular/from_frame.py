@@ -32,11 +32,11 @@ def read_frame(table: Any) -> Frame:
     require("pandas", extra="tables")
     series = _list_series(table)
     check_unique("the table", [name for name, _ in series])
-    found = {name: _to_column(name, values) for name, values in series}
-    lengths = {name: len(cells) for name, (cells, _, _) in found.items()}
+    columns = {name: _to_column(name, values) for name, values in series}
+    lengths = {name: len(cells) for name, (cells, _, _) in columns.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise ArgumentError(f"the columns of the table must be equally long, got {told}.")
+        listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise ArgumentError(f"the columns of the table must be equally long, got {listed}.")
     rows = next(iter(lengths.values()))
     if not rows:
         raise DataError("the table holds no rows. Give one row for each sample.")
@@ -44,11 +44,11 @@ def read_frame(table: Any) -> Frame:
     note = f"The index of the frame, {', '.join(unread)}, is not read: reset_index() makes columns."
     return Frame(
         "the table",
-        {name: cells for name, (cells, _, _) in found.items()},
+        {name: cells for name, (cells, _, _) in columns.items()},
         np.arange(rows),
         " (counted from 0)",
-        categorical={name: texts for name, (_, texts, _) in found.items() if texts is not None},
-        time_zones={name: zone for name, (_, _, zone) in found.items() if zone is not None},
+        categorical={name: texts for name, (_, texts, _) in columns.items() if texts is not None},
+        time_zones={name: zone for name, (_, _, zone) in columns.items() if zone is not None},
         notes=(note,) if unread else (),
         index_names=unread,
     )
@@ -97,7 +97,7 @@ def _list_narwhals_series(table: Any, homes: set[str]) -> list[tuple[str, Any]]:
     frame = narwhals.from_native(table, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         raise ArgumentError(
-            f"table is a {type(table).__name__} that nobody has computed yet. Collect it first."
+            f"table is a {type(table).__name__} that is not computed yet. Collect it first."
         )
     if not isinstance(frame, narwhals.DataFrame):
         return []
@@ -106,12 +106,12 @@ def _list_narwhals_series(table: Any, homes: set[str]) -> list[tuple[str, Any]]:
 
 def _to_column(name: str, values: Any) -> _Column:
     if hasattr(values, "isna"):
-        found = _from_pandas(values)
+        column = _from_pandas(values)
     elif hasattr(values, "null_count"):
-        found = _from_narwhals(values)
+        column = _from_narwhals(values)
     else:
-        found = _from_array(values), None, None
-    cells = found[0]
+        column = _from_array(values), None, None
+    cells = column[0]
     if cells.ndim != 1:
         raise ArgumentError(
             f"the table's column {name!r} has shape {cells.shape}, expected one value per row. "
@@ -120,8 +120,8 @@ def _to_column(name: str, values: Any) -> _Column:
     if cells.dtype.kind not in "biufmMO":
         cells = to_object_array(cells.tolist())
     if cells.dtype.kind == "O":
-        cells = tidy_objects(cells, keep=found[1] is not None)  # codes of categories stay whole
-    return cells, *found[1:]
+        cells = tidy_objects(cells, keep=column[1] is not None)  # codes of categories stay whole
+    return cells, *column[1:]
 
 
 def _read_category_order(values: Any) -> tuple[str, ...]:
@@ -182,21 +182,21 @@ def tidy_objects(cells: NDArray[Any], *, keep: bool = False) -> NDArray[Any]:
             numbers = np.full(len(cells), np.nan)
             numbers[~missing] = there.astype(np.float64)
             return numbers
-        if not missing.any() and all(abs(int(one)) < 2**63 for one in there.tolist()):
+        if not missing.any() and all(abs(int(number)) < 2**63 for number in there.tolist()):
             return np.asarray(cells, np.int64)
     if kind == "boolean" and not missing.any():
         return np.asarray(cells, np.bool_)
-    found: NDArray[Any] = cells.copy()
-    found[missing] = None
+    texts: NDArray[Any] = cells.copy()
+    texts[missing] = None
     if kind in ("string", "mixed", "mixed-integer", "empty"):
-        for row, cell in enumerate(found.tolist()):
+        for row, cell in enumerate(texts.tolist()):
             if isinstance(cell, str):
-                found[row] = cell.strip() or None
-    return found
+                texts[row] = cell.strip() or None
+    return texts
 
 
 def _fits_float(numbers: NDArray[Any]) -> bool:
-    return all(abs(int(one)) <= MAX_EXACT_INTEGER for one in numbers.tolist())
+    return all(abs(int(number)) <= MAX_EXACT_INTEGER for number in numbers.tolist())
 
 
 def find_repeated(names: Iterable[str]) -> str | None:
@@ -215,5 +215,5 @@ def check_unique(where: str, names: Sequence[str]) -> None:
     twice = find_repeated(names)
     if twice is not None:
         raise ArgumentError(
-            f"{where}: several columns are called {twice!r}. Give each a name of its own."
+            f"{where}: several columns are called {twice!r}. Give each another name."
         )

@@ -77,7 +77,7 @@ def group_into_sequences(
         return Sequences(ids=tuple(names), lengths=lengths, rows=order, times=counted)
     assert time is not None
     ordered = times.values if in_order else times.values[order]
-    found = Sequences(
+    sequences = Sequences(
         ids=tuple(names),
         lengths=lengths,
         rows=order,
@@ -88,9 +88,9 @@ def group_into_sequences(
     )
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
-            _check_precision(table, id, time, found, times.dtype)
-        _check_order(table, id, time, found, allow_equal)
-    return found
+            _check_precision(table, id, time, sequences, times.dtype)
+        _check_order(table, id, time, sequences, allow_equal)
+    return sequences
 
 
 def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:
@@ -118,7 +118,7 @@ def _check_contiguous(table: Frame, id: str | None, names: Sequence[str], codes:
             f"{table.describe_cell(row, id)} holds {names[codes[row]]!r} again, after "
             f"{table.describe_row(before)} and rows of others: an id in two pieces, and no times "
             "to say how they follow each other. Name the column of the times, put the rows of an "
-            "id together, or give the pieces ids of their own."
+            "id together, or give the pieces separate ids."
         )
 
 
@@ -158,7 +158,7 @@ def _check_order(
     # Of the wrong ones, the first one in the table.
     place = int(wrong[np.argmin(rows[wrong + 1])] if wrong.size else lost[0])
     before, row = int(rows[place]), int(rows[place + 1])
-    told, holds = (
+    distance, holds = (
         table.describe_row(before),
         f"{table.describe_cell(row, time)} holds {table.format_value(row, time)}",
     )
@@ -170,17 +170,17 @@ def _check_order(
         )
     if not wrong.size:
         raise TimeError(
-            f"{holds}, {gaps[place]:.3g} after {told} of the same id, a gap that single precision "
-            "cannot hold. Correct it, or give times in another unit."
+            f"{holds}, {gaps[place]:.3g} after {distance} of the same id, a gap that single "
+            "precision cannot hold. Correct it, or give times in another unit."
         )
     if gaps[place] == 0:
         merging = table.format_option_advice("duplicates='mean' or 'last' (--duplicates)")
         raise TimeError(
-            f"{holds}, the same time as {told} of {whose}. Put what was measured at one time into "
-            f"one row{merging}.{several}"
+            f"{holds}, the same time as {distance} of {whose}. Put what was measured at one time "
+            f"into one row{merging}.{several}"
         )
     raise TimeError(
-        f"{holds}, before {table.format_value(before, time)} of {told} of {whose}: time runs "
+        f"{holds}, before {table.format_value(before, time)} of {distance} of {whose}: time runs "
         "backwards. "
         f"Sort the rows by time{table.format_option_advice('sort=True (--sort)')}.{several}"
     )

@@ -84,10 +84,12 @@ class InputColumns:
         empty = [name for name in self.names[:count] if name not in here]
         categories, unseen = [], []
         for name, texts in self.categories:
-            kept = tuple(text for text in texts if CATEGORY_NAME_FORMAT.format(name, text) in here)
-            if kept:
-                categories.append((name, kept))
-                unseen.append((name, tuple(text for text in texts if text not in kept)))
+            seen_texts = tuple(
+                text for text in texts if CATEGORY_NAME_FORMAT.format(name, text) in here
+            )
+            if seen_texts:
+                categories.append((name, seen_texts))
+                unseen.append((name, tuple(text for text in texts if text not in seen_texts)))
             else:
                 empty.append(name)
         columns = tuple(
@@ -210,8 +212,8 @@ def build_inputs(
         table.check_name(name, "feature")
     is_fitted = fitted_categories is not None
     if fitted_categories is None:
-        found = {name: find_categories(table, name) for name in features}
-        fitted_categories = tuple((name, texts) for name, texts in found.items() if texts)
+        texts_by_name = {name: find_categories(table, name) for name in features}
+        fitted_categories = tuple((name, texts) for name, texts in texts_by_name.items() if texts)
     texts = dict(fitted_categories)
     plain = [name for name in features if name not in texts]
     columns: list[NDArray[Any]] = [_to_exact_numbers(table, name) for name in plain]
@@ -282,19 +284,19 @@ def _encode_categories(
 
     def place(text: str) -> int:
         # Codes beside missing values may come as floating point: 2 is 2.0 there.
-        whole = text.removesuffix(".0") if _INTEGER_AS_FLOAT.fullmatch(text) else text
-        return places.get(text, places.get(whole, -1))
+        integer = text.removesuffix(".0") if _INTEGER_AS_FLOAT.fullmatch(text) else text
+        return places.get(text, places.get(integer, -1))
 
     texts, codes = table.texts(column)
-    found = np.array([*map(place, texts), -1])[codes]
-    odd = np.flatnonzero((found < 0) & ~missing)
+    places_of_texts = np.array([*map(place, texts), -1])[codes]
+    odd = np.flatnonzero((places_of_texts < 0) & ~missing)
     if odd.size:
         raise DataError(
             f"{table.describe_value(int(odd[0]), column)}, a category that the table of the "
             "training had "
             f"not. Known are: {format_names(categories, 12)}. Correct it, or leave the cell empty."
         )
-    return np.where(found < len(categories), found, -1)
+    return np.where(places_of_texts < len(categories), places_of_texts, -1)
 
 
 def add_future_inputs(
@@ -370,13 +372,13 @@ def compute_lead_times(rows: int, steps: int, sequences: Sequences) -> Floats:
 
 def take_future_rows(values: Floats, steps: int, sequences: Sequences) -> Floats:
     """Return what the rows after each hold, (R, steps), NaN after the last one of its sequence."""
-    found = np.full((len(values), steps), np.nan)
+    later_values = np.full((len(values), steps), np.nan)
     ends = np.repeat(sequences.ends, sequences.lengths)
     for step in range(1, steps + 1):
         later = np.arange(len(ends)) + step
         there = later < ends
-        found[sequences.rows[there], step - 1] = values[sequences.rows[later[there]]]
-    return found
+        later_values[sequences.rows[there], step - 1] = values[sequences.rows[later[there]]]
+    return later_values
 
 
 def list_static_inputs(schema: SchemaFields) -> tuple[int, ...]:

@@ -53,7 +53,9 @@ def make_leak_notes(
     places = np.flatnonzero(target.has_target[rows])
     places = places[np.linspace(0, len(places) - 1, min(len(places), _MAX_ROWS)).astype(int)]
     pandas = require("pandas", extra="tables")
-    y, known = (one[rows[places]].reshape(len(places), -1) for one in (target.y, target.known))
+    y, known = (
+        values[rows[places]].reshape(len(places), -1) for values in (target.y, target.known)
+    )
     targets = pandas.DataFrame(np.where(known, y, np.nan), columns=list(schema.targets))
     scores: dict[str, list[Floats]] = {name: [] for name in schema.targets}
     used = len(places) if target.per_step else len(train.rows)
@@ -65,12 +67,12 @@ def make_leak_notes(
         if not target.per_step:
             frame = frame.groupby(train.sequence_index).last().iloc[places]
         frame = frame.reset_index(drop=True)
-        for name, found in scores.items():
+        for name, frames in scores.items():
             column = targets[name].dropna()
-            found.append(compute(frame.loc[column.index], column).to_numpy())
+            frames.append(compute(frame.loc[column.index], column).to_numpy())
     notes = []
-    for name, found in scores.items():
-        score = np.concatenate(found)
+    for name, frames in scores.items():
+        score = np.concatenate(frames)
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:
             notes.append(
@@ -117,5 +119,5 @@ def compute_r2(x: "DataFrame", y: "Series[Any]") -> "Series[Any]":
         (K,): 0 of columns that are constant, or have fewer than 20 values.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # of columns that are constant
-        found = x.corrwith(y) ** 2
-    return found.where(x.count() >= 2 * _MIN_COUNT).fillna(0.0)
+        determination = x.corrwith(y) ** 2
+    return determination.where(x.count() >= 2 * _MIN_COUNT).fillna(0.0)

@@ -40,13 +40,13 @@ def load_table(
         raise ArgumentError(
             "season is for forecasts, which are compared with seasonal naive ones. Leave it out."
         )
-    own, source = "table", "a table in memory"
+    table_name, source = "table", "a table in memory"
     file = resolve_file(table)
     if isinstance(file, Path):
-        own, source = get_table_name(file), file.name
+        table_name, source = get_table_name(file), file.name
     elif file is not None:
         table, source = file, "an open file"
-    data = build_task(read_table(table, options), options, name=name or own, source=source)
+    data = build_task(read_table(table, options), options, name=name or table_name, source=source)
     return add_missing_indicators(data) if missing == "inputs" else data
 
 
@@ -84,14 +84,14 @@ def add_missing_indicators(data: TaskData) -> TaskData:
         fill=IMPUTE_STRATEGIES[0],
         observed=False,
     )
-    told = (
+    advice = (
         f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
         f"{format_names(names, 12)}. "
         if count
         else ""
     )
     if len(silent):
-        told += (
+        advice += (
             "No input says what was measured of features that lack values in the validation or "
             f"test split alone: {format_names([inputs[n] for n in silent.tolist()], 12)}. "
         )
@@ -100,8 +100,8 @@ def add_missing_indicators(data: TaskData) -> TaskData:
         input_size=card.input_size + count,
         notes=(
             *card.notes,
-            f"{told}A missing value is filled in by the last one of its sequence, and by the mean "
-            "before the first.",
+            f"{advice}A missing value is filled in by the last one of its sequence, and by the "
+            "mean before the first.",
         ),
     )
     changed = partial(impute_with_indicators, flagged=flagged.tolist())

@@ -36,7 +36,7 @@ def read_meds(
 
     * With a number, its code's column holds that number at its time, and is missing at others.
     * Without a number it is an event: the column is 1 where it happened, and 0 at all other times.
-      Of a code that has numbers in other records it is a column of its own, ``"<code> happened"``.
+      Of a code that has numbers in other records it is a separate column, ``"<code> happened"``.
     * Without a time it is static: the column has the same value in all rows of the subject.
       ``frame.attrs["static"]`` lists these columns.
 
@@ -64,14 +64,14 @@ def read_meds(
     records = _read_records(source)
     if codes is not None:
         records = _select_codes(records, codes)
-    found = records[CODE].unique()
-    if len(found) > MAX_CODES:
+    codes_here = records[CODE].unique()
+    if len(codes_here) > MAX_CODES:
         common = records[CODE].value_counts().index[:3].tolist()
         raise DataError(
-            f"the records have {format_count(len(found), 'code')}, each of which would be a column."
-            f" Name at most {MAX_CODES} in codes=, such as {format_names(common)}."
+            f"the records have {format_count(len(codes_here), 'code')}, each of which would be a "
+            f"column. Name at most {MAX_CODES} in codes=, such as {format_names(common)}."
         )
-    taken = {ID, TIME, *map(HAPPENED_NAME_FORMAT.format, found)}.intersection(found)
+    taken = {ID, TIME, *map(HAPPENED_NAME_FORMAT.format, codes_here)}.intersection(codes_here)
     if taken:
         raise DataError(f"the code {min(taken)!r} is the name of another column. Rename it.")
     is_static = records[TIME].isna()
@@ -141,11 +141,11 @@ def _spread(records: "DataFrame", rows: "DataFrame", duplicates: str) -> "DataFr
     numbers, events = records[has_number], records[~has_number]
     again = numbers.duplicated([*keys, CODE])
     if duplicates == DUPLICATES[0] and again.any():
-        one = numbers[again].iloc[0]
-        at = f" at {one[TIME]}" if TIME in keys else ""
+        repeated = numbers[again].iloc[0]
+        at = f" at {repeated[TIME]}" if TIME in keys else ""
         raise DataError(
-            f"subject {one[ID]} has several numbers of {one[CODE]!r}{at}. Correct them, or give "
-            "duplicates='mean' or 'last'."
+            f"subject {repeated[ID]} has several numbers of {repeated[CODE]!r}{at}. Correct them, "
+            "or give duplicates='mean' or 'last'."
         )
     names = events[CODE].where(
         ~events[CODE].isin(numbers[CODE]), events[CODE].map(HAPPENED_NAME_FORMAT.format)
@@ -174,9 +174,11 @@ def _join(static: "DataFrame", timed: "DataFrame") -> "DataFrame":
     """Return the rows of subjects, each with what is static of it."""
     pandas = require("pandas", extra="tables")
     table = timed.reset_index()
-    own = static.reindex(pandas.MultiIndex.from_arrays([table[ID]])).reset_index(drop=True)
-    found = pandas.concat([table[[ID, TIME]], own, table[list(timed.columns)]], axis=1)
+    static_values = static.reindex(pandas.MultiIndex.from_arrays([table[ID]])).reset_index(
+        drop=True
+    )
+    joined = pandas.concat([table[[ID, TIME]], static_values, table[list(timed.columns)]], axis=1)
     order = np.lexsort((table[TIME].to_numpy(), pandas.factorize(table[ID])[0]))
-    found = found.iloc[order].reset_index(drop=True).rename_axis(columns=None)
-    found.attrs["static"] = list(static.columns)
-    return found
+    joined = joined.iloc[order].reset_index(drop=True).rename_axis(columns=None)
+    joined.attrs["static"] = list(static.columns)
+    return joined

@@ -15,7 +15,7 @@ LEARNED_ROLES = ("target", "group", "part", "weight")
 
 def check_option_names(options: Iterable[str]) -> None:
     """Raise :class:`OptionError` if a table has no such option."""
-    known = [one.name for one in fields(TableOptions)]
+    known = [field.name for field in fields(TableOptions)]
     wrong = next((name for name in options if name not in known), None)
     if wrong is None:
         return
@@ -40,14 +40,14 @@ def list_role_columns(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     target, long = options.get("target") or (), options.get("long") or ()
     single = {"id": "id", "time": "time", "group": "group", "weight": "weight"}
     single["part"] = "split_column"
-    found = {
+    names = {
         role: () if options.get(name) is None else (options[name],) for role, name in single.items()
     }
     return {
-        "id": found.pop("id"),
-        "time": found.pop("time"),
+        "id": names.pop("id"),
+        "time": names.pop("time"),
         "target": (target,) if isinstance(target, str) else tuple(target),
-        **found,
+        **names,
         "variable": tuple(long[:1]),
         "value": tuple(long[1:]),
         "static": tuple(options.get("static") or ()),

@@ -273,10 +273,10 @@ class TableOptions:
         others["split"] = self.split_column is not None and self.split != DEFAULT_SPLIT
         wrong = next((name for name, value in others.items() if value), None)
         if wrong is not None:
-            own = "split" if self.split_column is None else "split_column"
+            option = "split" if self.split_column is None else "split_column"
             needs = "and there is no id" if wrong == "id" else f"and so does {wrong}"
             raise ArgumentError(
-                f"{own} says which ids are in which part, {needs}. "
+                f"{option} says which ids are in which part, {needs}. "
                 f"{'Name the column of the ids.' if wrong == 'id' else 'Leave one of them out.'}"
             )
 
@@ -346,32 +346,34 @@ def with_table_options(function: F) -> F:
 
     In its signature they stand before its own keywords; in its docstring, for ``{options}``.
     """
-    own = [p for p in inspect.signature(function).parameters.values() if p.name != "options"]
-    said = [
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "options"]
+    option_parameters = [
         inspect.Parameter(
-            one.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is REQUIRED else one.default,
-            annotation=one.type,
+            default=inspect.Parameter.empty if field.default is REQUIRED else field.default,
+            annotation=field.type,
         )
-        for one in fields(TableOptions)
+        for field in fields(TableOptions)
     ]
-    shown = inspect.Signature([own[0], *said, *own[1:]], return_annotation="TaskData")
+    shown = inspect.Signature(
+        [parameters[0], *option_parameters, *parameters[1:]], return_annotation="TaskData"
+    )
     function.__signature__ = shown  # type: ignore[attr-defined]
     if function.__doc__ and TableOptions.__doc__:  # python -OO leaves none
-        told = TableOptions.__doc__.partition("Args:")[2].partition("Raises:")[0].strip()
-        function.__doc__ = function.__doc__.replace("{options}", told)
+        arguments = TableOptions.__doc__.partition("Args:")[2].partition("Raises:")[0].strip()
+        function.__doc__ = function.__doc__.replace("{options}", arguments)
     return function
 
 
 def parse_option_docs() -> dict[str, str]:
     """Return what the docstring of :class:`TableOptions` tells of each of its fields."""
-    told = inspect.getdoc(TableOptions) or ""  # python -OO leaves none
-    found = re.split(
-        r"^    (\w+): ", told.partition("Args:")[2].partition("Raises:")[0], flags=re.M
+    docstring = inspect.getdoc(TableOptions) or ""  # python -OO leaves none
+    parts = re.split(
+        r"^    (\w+): ", docstring.partition("Args:")[2].partition("Raises:")[0], flags=re.M
     )
     return {
-        name: " ".join(text.split()) for name, text in zip(found[1::2], found[2::2], strict=True)
+        name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
 
 

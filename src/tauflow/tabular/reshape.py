@@ -81,32 +81,37 @@ def _pivot_variables(
     name, value = (frame.check_name(column, "long") for column in options.long)
     firsts, whose = _group_by_time(frame, options)
     frame.check_filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
-    found, codes = frame.texts(name)
+    variables, codes = frame.texts(name)
     others = [column for column in list_used_columns(frame, options) if column not in (name, value)]
-    both = next((one for one in found if one in others), None)
+    both = next((variable for variable in variables if variable in others), None)
     if both is not None:
         raise ArgumentError(
             f"{frame.where}: {both!r} is a variable, and a column too. Rename one of them."
         )
     new = next(
-        (one for one in found if fitted_variables is not None and one not in fitted_variables), None
+        (
+            variable
+            for variable in variables
+            if fitted_variables is not None and variable not in fitted_variables
+        ),
+        None,
     )
     if new is not None and is_strict:
         raise DataError(
-            f"{frame.describe_cell(int(np.argmax(codes == found.index(new))), name)} holds the "
+            f"{frame.describe_cell(int(np.argmax(codes == variables.index(new))), name)} holds the "
             f"variable {new!r}, which the table of the training had not. Correct it, or remove its "
             f"rows. Known are: {format_names(list(fitted_variables or ()), 12)}."
         )
     there = ~frame.find_missing(value)
-    kept = _RowMerger(frame, whose, firsts, options)
-    columns = {one: kept.reduce_column(one, strict=False) for one in others}
-    for code, one in enumerate(found):
+    merger = _RowMerger(frame, whose, firsts, options)
+    columns = {column: merger.reduce_column(column, strict=False) for column in others}
+    for code, variable in enumerate(variables):
         rows = np.flatnonzero(there & (codes == code))
-        columns[one] = kept.reduce_rows(value, rows, f"variable {one!r}")
-        kept.merged_count += len(rows) - len(np.unique(whose[rows]))
-    for one in fitted_variables or ():
-        columns.setdefault(one, np.full(len(firsts), np.nan))
-    return replace(kept.make_frame(columns), variables=tuple(fitted_variables or found))
+        columns[variable] = merger.reduce_rows(value, rows, f"variable {variable!r}")
+        merger.merged_count += len(rows) - len(np.unique(whose[rows]))
+    for variable in fitted_variables or ():
+        columns.setdefault(variable, np.full(len(firsts), np.nan))
+    return replace(merger.make_frame(columns), variables=tuple(fitted_variables or variables))
 
 
 def list_used_columns(frame: Frame, options: TableOptions) -> list[str]:
@@ -120,16 +125,18 @@ def list_used_columns(frame: Frame, options: TableOptions) -> list[str]:
 def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[str]:
     """Return the columns that a user names; those of a target only where it is learned from."""
     named = list_role_columns(vars(options))
-    said = [*(options.features or ())]
+    named_columns = [*(options.features or ())]
     for role, names in named.items():
-        said += names if is_training_data or role not in LEARNED_ROLES else ()
-    return {one for one in said if isinstance(one, str)}  # others are refused where they are read
+        named_columns += names if is_training_data or role not in LEARNED_ROLES else ()
+    return {
+        name for name in named_columns if isinstance(name, str)
+    }  # others are refused where they are read
 
 
 def _list_label_columns(frame: Frame, options: TableOptions) -> list[str]:
     """Return the columns of which no two values have a mean: groups, parts, and classes."""
-    given = {"group": options.group, "part": options.split_column}
-    names = [frame.check_name(column, role) for role, column in given.items() if column]
+    roles = {"group": options.group, "part": options.split_column}
+    names = [frame.check_name(column, role) for role, column in roles.items() if column]
     if options.targets and not options.is_forecast and options.duplicates == "mean":
         for column in options.targets:
             frame.check_name(column, "target")
@@ -155,9 +162,12 @@ def _merge_rows(frame: Frame, options: TableOptions, names: Collection[str]) -> 
     order = np.argsort(firsts)
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
-    kept = _RowMerger(frame, place[whose], firsts[order], options, len(frame) - len(firsts))
-    return kept.make_frame(
-        {one: kept.reduce_column(one, strict=one not in names) for one in frame.columns}
+    merger = _RowMerger(frame, place[whose], firsts[order], options, len(frame) - len(firsts))
+    return merger.make_frame(
+        {
+            column: merger.reduce_column(column, strict=column not in names)
+            for column in frame.columns
+        }
     )
 
 
@@ -227,14 +237,14 @@ class _RowMerger:
             last = np.full(size, -1)
             last[whose] = rows
             return _take_rows(self.frame.columns[column], last)
-        found = np.full(size, np.nan)
-        found[whose] = numbers
+        merged = np.full(size, np.nan)
+        merged[whose] = numbers
         if self.options.duplicates == "mean":
-            differ = whose[numbers != found[whose]]  # others stay as they are, to the last digit
+            differ = whose[numbers != merged[whose]]  # others stay as they are, to the last digit
             count = np.bincount(whose, minlength=size)
             total = np.bincount(whose, weights=numbers, minlength=size)
-            found[differ] = total[differ] / count[differ]
-        return found
+            merged[differ] = total[differ] / count[differ]
+        return merged
 
     def _to_numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
         values = self.frame.columns[column][rows]
@@ -267,14 +277,14 @@ def _broadcast_static(frame: Frame, column: str, options: TableOptions) -> Frame
     first, odd = _find_first_values(frame, column, codes, int(codes.max()) + 1)
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
-        one, other = (
+        first_value, other = (
             frame.format_value(place, column)[:MAX_SHOWN_LENGTH] for place in (row, before)
         )
         kinds = [""] * 2
-        if one == other:  # such as the number 32 and the text '32'
+        if first_value == other:  # such as the number 32 and the text '32'
             kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
         raise DataError(
-            f"{frame.describe_cell(row, column)} holds {one!r}{kinds[0]}, but "
+            f"{frame.describe_cell(row, column)} holds {first_value!r}{kinds[0]}, but "
             f"{frame.describe_row(before)} of the same id holds {other!r}{kinds[1]}, and the "
             "column was said to be static. Correct it, or name it as a feature only."
         )

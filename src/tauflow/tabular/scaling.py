@@ -45,10 +45,10 @@ def scale_inputs(
     width = max(1, _BLOCK_SIZE // max(1, count))
     for first in range(0, len(columns), width):  # a few at a time, as tables may be large
         part = slice(first, first + width)
-        found = scaler.transform_columns(first, columns[part])
-        absent = np.isnan(found)
+        transformed = scaler.transform_columns(first, columns[part])
+        absent = np.isnan(transformed)
         with np.errstate(over="ignore"):
-            scaled[:, part] = np.where(absent, 0.0, found).T
+            scaled[:, part] = np.where(absent, 0.0, transformed).T
         observed[:, part] = ~absent.T
         far = np.isinf(scaled[:, part]).any(axis=0)
         if far.any():
@@ -78,8 +78,8 @@ def fit_input_scaler(
     learned = np.unique(split.sequences["train"].rows) if inputs.future_count else trained
     rows = [trained] * (count - inputs.future_count) + [learned] * inputs.future_count
     numbers = (inputs.columns[place][which] for place, which in enumerate(rows))
-    found = StandardScaler.fit(numbers)  # one column at a time, as tables may be large
-    never = next((inputs.names[place] for place in np.flatnonzero(found.is_empty)), None)
+    scaler = StandardScaler.fit(numbers)  # one column at a time, as tables may be large
+    never = next((inputs.names[place] for place in np.flatnonzero(scaler.is_empty)), None)
     if never is not None:
         raise DataError(
             f"{never!r} has no value in the training split, so that nothing can be learned of it. "
@@ -89,8 +89,8 @@ def fit_input_scaler(
         return StandardScaler(np.zeros(total), np.ones(total))
     ones = np.array([column[trained].all() for column in inputs.columns[count:]], np.bool_)
     return StandardScaler(
-        np.append(found.mean, np.where(ones, 1.0, 0.0)),
-        np.append(found.scale, np.where(ones, 0.0, 1.0)),
+        np.append(scaler.mean, np.where(ones, 1.0, 0.0)),
+        np.append(scaler.scale, np.where(ones, 0.0, 1.0)),
     )
 
 
@@ -110,10 +110,10 @@ def fit_target_scaler(
     if target.is_next_step:
         times = target.horizon or 1
         count = len(target.outputs) // times
-        own = StandardScaler(
+        target_scaler = StandardScaler(
             np.tile(input_scaler.mean[:count], times), np.tile(input_scaler.scale[:count], times)
         )
-        return own.replace_zero_scale()
+        return target_scaler.replace_zero_scale()
     if target.labels or not scale:
         return StandardScaler(np.zeros(target.y.shape[1]), np.ones(target.y.shape[1]))
     rows = trained.rows if target.per_step else target.first_rows(split.sequences["train"])

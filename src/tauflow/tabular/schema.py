@@ -76,7 +76,7 @@ class Schema(SchemaFields):
         Args:
             table: as :func:`tauflow.data.from_table` takes it.
             **options: fields of :class:`TableOptions` that are known, and not guessed. ``None`` as
-                ``id``, ``time``, ``target`` or ``long`` says that there is none.
+                ``id``, ``time``, ``target`` or ``long`` says that no column has that role.
 
         Raises:
             OptionError: there is no such option.
@@ -86,11 +86,13 @@ class Schema(SchemaFields):
         from .describe import describe_table  # which reads by schemas
 
         check_option_names(options)
-        found = describe_table(table, options)
-        if found.problem is not None:
-            raise DataError(f"the roles that columns seem to have do not fit: {found.problem}")
-        holds = {one.name: one.profile.holds for one in found.columns}
-        return cls(**found.options, dtypes=holds, guesses=found.roles)
+        description = describe_table(table, options)
+        if description.problem is not None:
+            raise DataError(
+                f"the roles that columns seem to have do not fit: {description.problem}"
+            )
+        holds = {column.name: column.profile.holds for column in description.columns}
+        return cls(**description.options, dtypes=holds, guesses=description.roles)
 
     def replace(self, **options: Any) -> "Schema":
         """Return the schema with other options, not fitted; what else was said or guessed stays.
@@ -142,8 +144,8 @@ class Schema(SchemaFields):
         Raises:
             ArgumentError: the schema is not fitted; see also there.
         """
-        said = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
-        return transform(self, table, targets=targets, **said)[1]
+        options = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
+        return transform(self, table, targets=targets, **options)[1]
 
     # As JSON.
 
@@ -176,14 +178,14 @@ class Schema(SchemaFields):
             except OSError as error:
                 raise DataNotFoundError(f"{source} cannot be read ({error}).") from error
         try:
-            facts = parse_json(text)
-            version = facts.pop("version")
+            entries = parse_json(text)
+            version = entries.pop("version")
             if version > _VERSION:
                 raise DataError(
                     f"the schema is of version {version}, and this tauflow reads up to {_VERSION}. "
                     "Upgrade tauflow: pip install --upgrade tauflow"
                 )
-            return cls.from_dict(facts)
+            return cls.from_dict(entries)
         except DataError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -194,4 +196,4 @@ def as_schema(options: TableOptions) -> Schema:
     """Return options as a schema."""
     if isinstance(options, Schema):
         return options
-    return Schema(**{one.name: getattr(options, one.name) for one in fields(options)})
+    return Schema(**{field.name: getattr(options, field.name) for field in fields(options)})

@@ -50,9 +50,9 @@ class SchemaFields(FittedSchema, TableOptions):
     def get_options(self) -> dict[str, Any]:
         """Return the fields of :class:`TableOptions`; those that a fit decided are left out."""
         return {
-            one.name: getattr(self, one.name)
-            for one in fields(TableOptions)
-            if one.name not in self.decided
+            field.name: getattr(self, field.name)
+            for field in fields(TableOptions)
+            if field.name not in self.decided
         }
 
     # What it says.
@@ -71,32 +71,34 @@ class SchemaFields(FittedSchema, TableOptions):
     @property
     def roles(self) -> dict[str, str]:
         """The role of every column that has one."""
-        found: dict[str, str] = {}
+        roles: dict[str, str] = {}
         for role, names in list_role_columns(vars(self)).items():
             for name in names:
-                found.setdefault(name, role)
+                roles.setdefault(name, role)
         listed = self.dtypes if self.features is None else self.features
-        found |= {name: "feature" for name in listed if name not in found}
-        return {**dict.fromkeys(self.dtypes, "left out"), **found}
+        roles |= {name: "feature" for name in listed if name not in roles}
+        return {**dict.fromkeys(self.dtypes, "left out"), **roles}
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why columns have the roles that were guessed, other than a feature; a line for each."""
         now, lines = self.roles, []
         guesses = {n: r for n, r in self.guesses.items() if r.name == now.get(n, r.name)}
-        for role in dict.fromkeys(one.name for one in guesses.values() if one.name != "feature"):
-            found = {name: one.reason for name, one in guesses.items() if one.name == role}
-            same = len(set(found.values())) == 1
-            each = [repr(n) if same else f"{n!r} ({why})" for n, why in found.items()]
-            why = f" ({next(iter(found.values()))})" if same and any(found.values()) else ""
+        for role in dict.fromkeys(
+            guess.name for guess in guesses.values() if guess.name != "feature"
+        ):
+            reasons = {name: guess.reason for name, guess in guesses.items() if guess.name == role}
+            same = len(set(reasons.values())) == 1
+            each = [repr(n) if same else f"{n!r} ({why})" for n, why in reasons.items()]
+            why = f" ({next(iter(reasons.values()))})" if same and any(reasons.values()) else ""
             lines.append(f"{role[:1].upper()}{role[1:]}: {', '.join(each)}{why}.")
         return tuple(lines)
 
     def __repr__(self) -> str:
         """Show the options that differ from their defaults."""
-        defaults = {one.name: one.default for one in fields(TableOptions)}
-        said = (f"{k}={v!r}" for k, v in self.get_options().items() if v != defaults[k])
-        return f"Schema({', '.join(said)})"
+        defaults = {field.name: field.default for field in fields(TableOptions)}
+        shown = (f"{k}={v!r}" for k, v in self.get_options().items() if v != defaults[k])
+        return f"Schema({', '.join(shown)})"
 
     def __str__(self) -> str:
         """Show a line for every column, then task, times, split and reasons."""
@@ -104,13 +106,15 @@ class SchemaFields(FittedSchema, TableOptions):
         numbers = zip(self.x_mean.tolist(), self.x_scale.tolist(), strict=True)
         scales = dict(zip(self.inputs, numbers, strict=True))
         for name, role in self.roles.items():
-            told = ""
+            description = ""
             if name in categories:
-                told = f"categories {format_names(categories[name], 12)}"
+                description = f"categories {format_names(categories[name], 12)}"
             elif name in scales:
                 mean, scale = scales[name]
-                told = f"mean {mean:.4g}, scale {scale:.4g}" if scale else f"constant, {mean:.4g}"
-            lines.append((name, role, self.dtypes.get(name, ""), told))
+                description = (
+                    f"mean {mean:.4g}, scale {scale:.4g}" if scale else f"constant, {mean:.4g}"
+                )
+            lines.append((name, role, self.dtypes.get(name, ""), description))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         cells = ([c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in lines)
         rows = ["  ".join(line).rstrip() for line in cells]
@@ -118,26 +122,26 @@ class SchemaFields(FittedSchema, TableOptions):
         return "\n".join([title, *rows, *self._describe_rest(), *self.reasons])
 
     def _describe_rest(self) -> list[str]:
-        told = []
+        sentences = []
         if self.task is not None:
             whose = "" if self.per_step is None else " per row" if self.per_step else " per id"
             named = "classes" if self.task == CLASSIFICATION else "of"
             outputs = f": {named} {format_names(self.outputs, 12)}" if self.outputs else ""
-            told.append(f"Task: {self.task}, one target{whose}{outputs}.")
+            sentences.append(f"Task: {self.task}, one target{whose}{outputs}.")
         if self.time is not None and self.is_fitted:
             kind = "dates" if self.dated else "numbers"
-            told.append(f"Times: {kind} in {self.unit}; a time step of 1 is {self.gap:.6g}.")
+            sentences.append(f"Times: {kind} in {self.unit}; a time step of 1 is {self.gap:.6g}.")
         elif self.time is not None:
             unit = "the median" if self.time_unit == AUTO else str(self.time_unit)
-            told.append(f"Times: a time step of 1 is {unit}.")
+            sentences.append(f"Times: a time step of 1 is {unit}.")
         if texts := self.na_values:
-            told.append(f"Missing: empty cells, NA, NaN, null, {format_names(texts, 12)}.")
+            sentences.append(f"Missing: empty cells, NA, NaN, null, {format_names(texts, 12)}.")
         if self.has_explicit_split:
-            told.append("Split: as given.")
+            sentences.append("Split: as given.")
         elif self.task is not None or not self.is_fitted:  # an estimator splits by itself
             how = "by time" if self.split_by == BY_TIME else f"by id, seed {self.split_seed}"
-            told.append(f"Split: {', '.join(f'{share:g}' for share in self.split)}, {how}.")
-        return told
+            sentences.append(f"Split: {', '.join(f'{share:g}' for share in self.split)}, {how}.")
+        return sentences
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SchemaFields):
@@ -150,41 +154,43 @@ class SchemaFields(FittedSchema, TableOptions):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as JSON can hold it, without ids of parts."""
-        learned = [one.name for one in fields(self) if one.name not in ("ids", "groups")]
-        facts = {name: getattr(self, name) for name in learned}
+        learned = [field.name for field in fields(self) if field.name not in ("ids", "groups")]
+        entries = {name: getattr(self, name) for name in learned}
         return {
             name: value.tolist() if isinstance(value, Tensor) else to_lists(value)
-            for name, value in facts.items()
+            for name, value in entries.items()
         }
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> "Self":
+    def from_dict(cls, entries: Mapping[str, Any]) -> "Self":
         """Return the schema that :meth:`to_dict` described.
 
         Raises:
             TypeError: a field is not of its type.
             ValueError: fields contradict each other.
         """
-        said = {name: to_tuples(value) for name, value in facts.items()}
-        if "options" in said:  # as written before there was one object for all of it
-            options = {k: to_tuples(v) for k, v in facts["options"].items()}
-            decided = () if said.pop("named", False) else ("features",)
-            said = {**said, **options, "decided": (*decided, "task", "per_step"), "ids": {}}
-            del said["options"]
-            said.pop("groups", None)
+        values = {name: to_tuples(value) for name, value in entries.items()}
+        if "options" in values:  # as written before there was one object for all of it
+            options = {k: to_tuples(v) for k, v in entries["options"].items()}
+            decided = () if values.pop("named", False) else ("features",)
+            values = {**values, **options, "decided": (*decided, "task", "per_step"), "ids": {}}
+            del values["options"]
+            values.pop("groups", None)
         for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
-            if said.get(name) is not None:
-                said[name] = torch.tensor(said[name], dtype=torch.float64)
-        said.pop("ordinal", None)
-        if specs := said.pop("target_specs", ()):
+            if values.get(name) is not None:
+                values[name] = torch.tensor(values[name], dtype=torch.float64)
+        values.pop("ordinal", None)
+        if specs := values.pop("target_specs", ()):
             check_labels(specs)
-            said["labels"] = [(name, *more) for name, _, *more in specs]
-            said["task"] = CLASSIFICATION
-        said["labels"] = tuple(Label(*one) for one in said.get("labels", ()))
-        said["guesses"] = {name: Role(*one) for name, one in said.get("guesses", {}).items()}
-        if wrong := find_type_mismatch(cls.__init__, said):
+            values["labels"] = [(name, *more) for name, _, *more in specs]
+            values["task"] = CLASSIFICATION
+        values["labels"] = tuple(Label(*label) for label in values.get("labels", ()))
+        values["guesses"] = {
+            name: Role(*guess) for name, guess in values.get("guesses", {}).items()
+        }
+        if wrong := find_type_mismatch(cls.__init__, values):
             raise TypeError(wrong)
-        schema = cls(**said)
+        schema = cls(**values)
         schema.check()
         _check_agreement(schema)
         read_summary(schema.summary)
@@ -197,10 +203,10 @@ def _check_agreement(schema: SchemaFields) -> None:
     names = [name for name, _ in schema.categories]
     lists = [features, names, schema.variables, schema.inputs, schema.outputs]
     lists += [texts for _, texts in schema.categories]
-    if any(len({*found}) < len(found) for found in lists) or not {*names} <= {*features}:
+    if any(len({*listed}) < len(listed) for listed in lists) or not {*names} <= {*features}:
         raise ValueError("a feature, input, output, variable or category is there twice, or none")
     columns = schema.list_columns()
     if schema.is_fitted and (not columns or schema.inputs[: len(columns)] != tuple(columns)):
         raise ValueError("the inputs do not begin with the features")
     for name in schema.decided:
-        check_one_of([one.name for one in fields(TableOptions)], decided=name)
+        check_one_of([field.name for field in fields(TableOptions)], decided=name)

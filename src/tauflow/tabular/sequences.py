@@ -125,8 +125,8 @@ class Sequences:
             condition: of every row of the table, (R,).
         """
         places = np.append(np.flatnonzero(condition[self.rows]), len(self.rows))
-        found: Indices = places[np.searchsorted(places, self.starts)]
-        return found[found < self.ends]
+        starts: Indices = places[np.searchsorted(places, self.starts)]
+        return starts[starts < self.ends]
 
     def any(self, condition: Bools) -> Bools:
         """Return which sequences have a row of which something holds, (N,); of every row, (R,)."""
@@ -184,7 +184,7 @@ class Sequences:
             yield self.select_range(start, start + size)
 
     def crop(self, starts: Indices, stops: Indices) -> "Sequences":
-        """Return the sequences with a span of its own taken of each; both are (N,)."""
+        """Return the sequences with another span taken of each; both are (N,)."""
         return self._take(np.arange(len(self)), starts, stops - starts)
 
     def drop_last(self) -> "Sequences":
@@ -210,11 +210,13 @@ class Sequences:
         begins: list[Indices] = []
         for length in self.lengths.tolist():
             last = length - window - horizon if horizon else max(length - 1, 0)
-            found = np.arange(0, last + 1, stride)
+            starts = np.arange(0, last + 1, stride)
             if not horizon:  # the first window that reaches the end is the last one
-                found = found[: int(np.searchsorted(found + window, length)) + 1]
-            begins.append(found)
-        owners = np.repeat(np.arange(len(self)), [len(one) for one in begins])
+                starts = starts[: int(np.searchsorted(starts + window, length)) + 1]
+            begins.append(starts)
+        owners = np.repeat(
+            np.arange(len(self)), [len(starts_of_sequence) for starts_of_sequence in begins]
+        )
         first = np.concatenate([*begins, np.zeros(0, np.int64)])
         return self._take(owners, first, np.minimum(window, self.lengths[owners] - first))
 
@@ -224,13 +226,13 @@ class Sequences:
         A piece from the middle of a sequence starts again, with a gap of 0.
         """
         rows = concat_ranges(self.starts[owners] + begins, lengths)
-        whole = {name: getattr(self, name) for name in (*_OF_ROWS, *_OF_SEQUENCES)}
+        arrays = {name: getattr(self, name) for name in (*_OF_ROWS, *_OF_SEQUENCES)}
         parts: dict[str, Any] = {"lengths": lengths}
-        for name, one in whole.items():
-            if isinstance(one, tuple):
-                parts[name] = tuple(one[owner] for owner in owners.tolist())
-            elif one is not None and (name in _OF_SEQUENCES or len(one)):
-                parts[name] = one[rows if name in _OF_ROWS else owners]
+        for name, array in arrays.items():
+            if isinstance(array, tuple):
+                parts[name] = tuple(array[owner] for owner in owners.tolist())
+            elif array is not None and (name in _OF_SEQUENCES or len(array)):
+                parts[name] = array[rows if name in _OF_ROWS else owners]
         if self.dt is not None:
             starts = np.cumsum(lengths) - lengths
             parts["dt"][starts[(begins > 0) & (lengths > 0)]] = 0.0
@@ -242,9 +244,9 @@ class Sequences:
         """Return values of the rows, (R, ...), as (N, longest, ...), zeros at the end."""
         if (self.lengths == self.lengths[0]).all():
             return values.reshape(len(self), -1, *values.shape[1:])
-        whole = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
-        whole[self.valid] = values
-        return whole
+        padded = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
+        padded[self.valid] = values
+        return padded
 
     def pad(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
@@ -257,13 +259,13 @@ class Sequences:
 
 def concat_sequences(several: Iterable[Sequences]) -> Sequences:
     """Return all sequences of tables, one after the other."""
-    found = list(several)
+    several_sequences = list(several)
     return replace(
-        found[0],
-        ids=tuple(name for one in found for name in one.ids),
-        lengths=np.concatenate([one.lengths for one in found]),
-        rows=np.concatenate([one.rows for one in found]),
-        times=np.concatenate([one.times for one in found]),
+        several_sequences[0],
+        ids=tuple(name for sequences in several_sequences for name in sequences.ids),
+        lengths=np.concatenate([sequences.lengths for sequences in several_sequences]),
+        rows=np.concatenate([sequences.rows for sequences in several_sequences]),
+        times=np.concatenate([sequences.times for sequences in several_sequences]),
     )
 
 

@@ -76,11 +76,11 @@ def compute_excess(summary: Summary, names: Sequence[str], values: Floats) -> Fl
 
     It is 0 where a value is missing, or nothing is known of a feature.
     """
-    found, known = np.zeros(values.shape), read_summary(summary)
+    excess, known = np.zeros(values.shape), read_summary(summary)
     for place, name in enumerate(names):
         if name in known:
-            found[..., place] = known[name].compute_excess(values[..., place])
-    return found
+            excess[..., place] = known[name].compute_excess(values[..., place])
+    return excess
 
 
 def summarise(
@@ -93,7 +93,7 @@ def summarise(
         columns: their values, NaN where missing.
         owner: number of the sequence of each row, (R,).
     """
-    found = {}
+    summary = {}
     count = len(np.unique(owner))
     for name, column in zip(names, columns, strict=False):  # inputs that follow are no features
         values = column.astype(np.float64)
@@ -101,9 +101,9 @@ def summarise(
         if known.any():
             share = len(np.unique(owner[known])) / count
             values = values[known]
-            facts = (count, share, values.min(), values.max(), values.std())
-            found[name] = tuple(map(float, (*facts, *_compute_quantiles(values))))
-    return found
+            statistics = (count, share, values.min(), values.max(), values.std())
+            summary[name] = tuple(map(float, (*statistics, *_compute_quantiles(values))))
+    return summary
 
 
 def summarise_gaps(gaps: Floats | None) -> tuple[float, ...]:
@@ -146,19 +146,23 @@ def warn_shift(
         ids: of the sequences, for messages.
         stacklevel: of the warning.
     """
-    found = []
-    for name, facts in read_summary(summary).items():
+    lines = []
+    for name, feature in read_summary(summary).items():
         if name in columns:
             values = columns[name].astype(np.float64)
-            told = [_describe_feature(facts, values, owner)]
-            told += [_describe_last_values(facts, values, owner, ids)] if name in targets else []
-            found += [f"{name!r}: {', '.join(filter(None, told))}"] if any(told) else []
-    found += _describe_gaps(gap_summary, gaps, max((one[0] for one in summary.values()), default=0))
-    if found:
+            messages = [_describe_feature(feature, values, owner)]
+            messages += (
+                [_describe_last_values(feature, values, owner, ids)] if name in targets else []
+            )
+            lines += [f"{name!r}: {', '.join(filter(None, messages))}"] if any(messages) else []
+    lines += _describe_gaps(
+        gap_summary, gaps, max((entry[0] for entry in summary.values()), default=0)
+    )
+    if lines:
         warnings.warn(
             "these data are unlike those of the training, and answers may be wrong. "
-            f"{'; '.join(found[:_SHOWN])}"
-            f"{f'; and {len(found) - _SHOWN} more' if len(found) > _SHOWN else ''}. Check units "
+            f"{'; '.join(lines[:_SHOWN])}"
+            f"{f'; and {len(lines) - _SHOWN} more' if len(lines) > _SHOWN else ''}. Check units "
             "and columns.",
             ShiftWarning,
             stacklevel=stacklevel + 1,
@@ -166,37 +170,37 @@ def warn_shift(
 
 
 def _describe_feature(
-    facts: FeatureSummary, values: Floats, owner: NDArray[np.int64]
+    feature: FeatureSummary, values: Floats, owner: NDArray[np.int64]
 ) -> str | None:
     """Return what has changed of a feature; ``None`` if it may be chance."""
     known = ~np.isnan(values)
     total, values, owner = len(np.unique(owner)), values[known], owner[known]
-    if told := _describe_absence(facts, len(np.unique(owner)), total):
-        return told
-    if facts.low == facts.high:  # constants are ignored, with a warning of their own
+    if absence := _describe_absence(feature, len(np.unique(owner)), total):
+        return absence
+    if feature.low == feature.high:  # constants are ignored, with another warning
         return None
-    is_log = facts.low >= 0 and facts.high > 0 and bool((values >= 0).all())
+    is_log = feature.low >= 0 and feature.high > 0 and bool((values >= 0).all())
     counted = values > 0 if is_log else slice(None)
     values, owner = values[counted], owner[counted]
     medians = np.array(list(_iter_medians(values, owner)))
-    trained = facts.sequences * facts.present
+    trained = feature.sequences * feature.present
     if not len(medians) or trained < _MIN_TRAINED:
         return None
     scale = np.log if is_log else np.asarray
-    first, lower, middle, upper, last = scale(np.array(facts.quantiles))
-    told = f"median {np.median(medians):.4g}, was {facts.quantiles[2]:.4g}"
-    told += _find_unit(facts, values)
+    first, lower, middle, upper, last = scale(np.array(feature.quantiles))
+    absence = f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
+    absence += _find_unit(feature, values)
     where = scale(medians)
     if (
         len(medians) < _MIN_SEQUENCES or trained < 2 * _MIN_TRAINED
     ):  # every one is beyond the range by as much as it is wide
-        positive = max(facts.low, facts.quantiles[0]) if is_log else facts.low
-        low, high = scale(np.array([positive, facts.high]))
-        return told if (np.maximum(where - high, low - where) > high - low).all() else None
-    least = _LEAST_LOG if is_log else 0.05 * (facts.high - facts.low)
+        positive = max(feature.low, feature.quantiles[0]) if is_log else feature.low
+        low, high = scale(np.array([positive, feature.high]))
+        return absence if (np.maximum(where - high, low - where) > high - low).all() else None
+    least = _LEAST_LOG if is_log else 0.05 * (feature.high - feature.low)
     centre, width = np.median(where), max((upper - lower) / 1.35, (last - first) / 6, least)
     if not first <= centre <= last and abs(centre - middle) > _MANY_DEVIATIONS * width:
-        return told
+        return absence
     if is_log or len(medians) < 2 * _MIN_TRAINED:
         return None
     now = _compute_quantiles(values)
@@ -205,13 +209,13 @@ def _describe_feature(
         0 < _TIMES_WIDER * b < a for a, b in pairs
     ):
         wide, was = pairs[0]
-        return f"middle half {wide:.4g} wide, was {was:.4g}{_find_unit(facts, values)}"
+        return f"middle half {wide:.4g} wide, was {was:.4g}{_find_unit(feature, values)}"
     return None
 
 
-def _describe_absence(facts: FeatureSummary, present: int, total: int) -> str | None:
+def _describe_absence(feature: FeatureSummary, present: int, total: int) -> str | None:
     """Return that far fewer sequences have a value than in the training split."""
-    trained, share = facts.sequences, facts.present
+    trained, share = feature.sequences, feature.present
     least = share - 3 * np.sqrt(share * (1 - share) / trained) - 1 / trained
     if total < _MIN_SEQUENCES or present > least * total / 3 or least <= 0:
         return None
@@ -226,12 +230,12 @@ def _describe_absence(facts: FeatureSummary, present: int, total: int) -> str | 
 
 
 def _describe_last_values(
-    facts: FeatureSummary, values: Floats, owner: NDArray[np.int64], ids: Any
+    feature: FeatureSummary, values: Floats, owner: NDArray[np.int64], ids: Any
 ) -> str | None:
     """Return which sequences end outside the range of the training split."""
     known = np.flatnonzero(~np.isnan(values))
     last = known[np.flatnonzero(np.diff(owner[known], append=-1))]
-    excess = facts.compute_excess(values[last])
+    excess = feature.compute_excess(values[last])
     # Of many sequences the furthest may lie a little outside by chance.
     outside = np.flatnonzero(excess > (1 if len(last) < _MIN_SEQUENCES else 2))
     if not len(outside):
@@ -239,8 +243,8 @@ def _describe_last_values(
     named = [str(owner[last[n]] if ids is None else ids[owner[last[n]]]) for n in outside]
     far = outside[np.argmax(excess[outside])]
     return (
-        f"last value outside the range of the training, {facts.low:.4g} to {facts.high:.4g}, by up "
-        f"to {excess[far]:.2g} standard deviations ({values[last[far]]:.4g}), in "
+        f"last value outside the range of the training, {feature.low:.4g} to {feature.high:.4g}, "
+        f"by up to {excess[far]:.2g} standard deviations ({values[last[far]]:.4g}), in "
         f"{format_count(len(outside), 'sequence')}: {format_names(named)}"
     )
 
@@ -260,14 +264,14 @@ def _describe_gaps(summary: tuple[float, ...], gaps: Floats | None, trained: flo
     return [f"time steps: median {middle:.4g}, was {was:.4g}{''.join(likely[:1])}"]
 
 
-def _find_unit(facts: FeatureSummary, values: Floats) -> str:
+def _find_unit(feature: FeatureSummary, values: Floats) -> str:
     """Return the change of unit that explains the quartiles best, for a message; or nothing."""
-    was = np.array(facts.quantiles[1:4])
+    was = np.array(feature.quantiles[1:4])
     now = np.array(_compute_quantiles(values)[1:4])
     changes = {
-        f"{sign}{one:g}": was * one**power
+        f"{sign}{factor:g}": was * factor**power
         for sign, power in (("x ", 1), ("/ ", -1))
-        for one in _FACTORS
+        for factor in _FACTORS
     }
     changes |= {"1.8 x + 32": 1.8 * was + 32, "(x - 32) / 1.8": (was - 32) / 1.8}
     errors = {}

@@ -88,22 +88,22 @@ def get_explicit_splits(
     """
     if options.split_column is not None:
         column = options.split_column
-        found = get_groups(table, column, sequences, "part")
-        wrong = next((name for name, part in found.items() if part not in SPLITS), None)
+        part_names = get_groups(table, column, sequences, "part")
+        wrong = next((name for name, part in part_names.items() if part not in SPLITS), None)
         if wrong is not None:
             raise DataError(
-                f"{table.where}: column {column!r} holds {found[wrong]!r} for id {wrong!r}, "
+                f"{table.where}: column {column!r} holds {part_names[wrong]!r} for id {wrong!r}, "
                 f"expected {', '.join(SPLITS)}. Correct it."
             )
-        return found
+        return part_names
     assert isinstance(options.split, Mapping)
     parts: dict[str, str] = {}
     known = set(sequences.ids)
     for part, ids in options.split.items():
-        for given in ids:
+        for id_ in ids:
             # Whole numbers may be 2 here and 2.0 there.
-            other = given.removesuffix(".0") if given.endswith(".0") else f"{given}.0"
-            name = other if given not in known and other in known else given
+            other = id_.removesuffix(".0") if id_.endswith(".0") else f"{id_}.0"
+            name = other if id_ not in known and other in known else id_
             if parts.setdefault(name, part) != part:
                 raise DataError(
                     f"split: id {name!r} is in {parts[name]!r} and in {part!r}: what is tested "
@@ -133,12 +133,12 @@ def _split_explicitly(
             raise DataError(
                 f"no id of the {_SPLIT_NAMES[part]} split has a target. Name others for {part!r}."
             )
-    parts = {part: target.sequences.select(kept) for part, kept in keep.items()}
+    parts = {part: target.sequences.select(mask) for part, mask in keep.items()}
     by = "as given" if options.split_column is None else f"by column {options.split_column!r}"
-    counts = _format_counts([len(one) for one in parts.values()])
+    counts = _format_counts([len(part_sequences) for part_sequences in parts.values()])
     note = f"{format_count(len(of_each), 'id')}: {counts}, {by}."
     return TableSplits(
-        target, parts, target.whole.select(keep["train"]), f"{by}: {counts}", (note,)
+        target, parts, target.all_rows.select(keep["train"]), f"{by}: {counts}", (note,)
     )
 
 
@@ -181,9 +181,9 @@ def read_weights(table: Frame, column: str, sequences: Sequences) -> dict[str, f
     """
     table.check_name(column, "weight")
     table.check_filled(column, "a weight", "Fill it in, or remove the id.", DataError)
-    found = table.numbers(column)[sequences.rows]
-    firsts = found[sequences.starts]
-    wrong = np.flatnonzero((found != firsts[sequences.sequence_index]) | (found <= 0))
+    values = table.numbers(column)[sequences.rows]
+    firsts = values[sequences.starts]
+    wrong = np.flatnonzero((values != firsts[sequences.sequence_index]) | (values <= 0))
     if wrong.size:
         row = int(sequences.rows[wrong[0]])
         raise DataError(
@@ -204,8 +204,8 @@ def _split_by_id(
         classes = _find_rarest_class(target.y[target.first_rows(target.sequences)], codes)
     drawn = split_ids(names.tolist(), fractions, options.split_seed, classes, grouped=options.group)
     keep = {part: np.isin(codes, places) for part, places in zip(SPLITS, drawn, strict=True)}
-    parts = {part: target.sequences.select(kept) for part, kept in keep.items()}
-    counts, seed = [len(one) for one in parts.values()], options.split_seed
+    parts = {part: target.sequences.select(mask) for part, mask in keep.items()}
+    counts, seed = [len(part_sequences) for part_sequences in parts.values()], options.split_seed
     by, note = (
         "by id",
         f"{format_count(len(ids), 'id')}: {_format_counts(counts)}, drawn with seed {seed}.",
@@ -218,8 +218,8 @@ def _split_by_id(
             f"{_format_counts([len(places) for places in drawn])}, drawn with seed {seed}."
         )
     how = f"{by}, {_format_fractions(fractions)}, seed {seed}"
-    alike = target.whole is target.sequences
-    trained = parts["train"] if alike else target.whole.select(keep["train"])
+    alike = target.all_rows is target.sequences
+    trained = parts["train"] if alike else target.all_rows.select(keep["train"])
     return TableSplits(target, parts, trained, how, (note,), groups or {})
 
 
@@ -234,8 +234,8 @@ def _find_rarest_class(classes: Indices, codes: Indices) -> Indices:
     """
     order = np.lexsort((classes, np.bincount(classes)[classes]))
     _, first = np.unique(codes[order], return_index=True)
-    found: Indices = classes[order][first]
-    return found
+    one_of_each: Indices = classes[order][first]
+    return one_of_each
 
 
 def split_ids(
@@ -268,28 +268,28 @@ def split_ids(
     drawn = np.argsort(np.array(ids))[rng.permutation(count)]
     for_test = max(1, round(split[2] * count))
     for_valid = max(1, round(split[1] * count)) if split[1] > 0 else 0
-    kept = np.zeros(0, np.int64)
+    for_training = np.zeros(0, np.int64)
     if classes is not None:
         drawn = drawn[np.argsort(classes[drawn], kind="stable")]
         _, firsts = np.unique(classes[drawn], return_index=True)
-        kept, drawn = drawn[firsts], np.delete(drawn, firsts)
-    room = len(drawn) - (0 if len(kept) else 1)  # at least one id is for training
+        for_training, drawn = drawn[firsts], np.delete(drawn, firsts)
+    room = len(drawn) - (0 if len(for_training) else 1)  # at least one id is for training
     if room < for_test + for_valid:
         what = (
-            f"{format_count(count, 'id')} of {format_count(len(kept), 'class', 'classes')}"
-            if len(kept)
+            f"{format_count(count, 'id')} of {format_count(len(for_training), 'class', 'classes')}"
+            if len(for_training)
             else f"{format_count(count, 'id')}"
         )
         if grouped is not None:
             what = f"{format_count(count, 'group')} of {grouped!r}"
-        each = ", one of each class kept for training," if len(kept) else ""
+        each = ", one of each class kept for training," if len(for_training) else ""
         raise DataError(
             f"{what}{each} cannot be split into parts of {split[0]:.2g}, {split[1]:.2g} and "
             f"{split[2]:.2g}. {_ADVICE if grouped is None else _ADVICE_ON_GROUPS}"
         )
     test, drawn = _take_evenly(drawn, for_test)
     valid, drawn = _take_evenly(drawn, for_valid)
-    return np.sort(np.concatenate([kept, drawn])), np.sort(valid), np.sort(test)
+    return np.sort(np.concatenate([for_training, drawn])), np.sort(valid), np.sort(test)
 
 
 def _take_evenly(order: Indices, count: int) -> tuple[Indices, Indices]:
@@ -312,21 +312,21 @@ def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
     ends, short = _find_bounds(target, fractions, least)
     wholes, parts, dropped = {}, {}, 0
     for place, part in enumerate(SPLITS):
-        whole = target.whole.crop(ends[:, place], ends[:, place + 1])
+        part_rows = target.all_rows.crop(ends[:, place], ends[:, place + 1])
         # The row that a part ends with is a target only: the next one is another part's.
         cut_off = target.is_next_step and not target.horizon
-        inputs = whole.drop_last() if cut_off else whole
-        there, keep = whole.lengths > 0, inputs.any(target.has_target)
+        inputs = part_rows.drop_last() if cut_off else part_rows
+        there, keep = part_rows.lengths > 0, inputs.any(target.has_target)
         dropped += int((there & ~keep).sum())
-        wholes[part], parts[part] = whole.select(keep), inputs.select(keep)
+        wholes[part], parts[part] = part_rows.select(keep), inputs.select(keep)
         if there.any() and not keep.any():
             raise DataError(
                 f"no row of the {_SPLIT_NAMES[part]} split has a target: where ids are cut by "
                 "time, rows with targets must lie in every split. Split at other fractions "
                 "(--split), or by id."
             )
-    rows = [len(one.rows) for one in wholes.values()]
-    sizes = [len(one) for one in parts.values()]
+    rows = [len(part_sequences.rows) for part_sequences in wholes.values()]
+    sizes = [len(part_sequences) for part_sequences in parts.values()]
     pieces = f"sequences: {', '.join(f'{n:,}' for n in sizes)}"
     notes = [
         f"{format_count(len(ends), 'id')}, cut by time: {_format_counts(rows, 'rows ')}, "
@@ -343,7 +343,9 @@ def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
             f"Left out: {format_count(dropped, 'sequence')} cut from ids, without a target."
         )
     cut = replace(
-        target, sequences=concat_sequences(parts.values()), whole=concat_sequences(wholes.values())
+        target,
+        sequences=concat_sequences(parts.values()),
+        all_rows=concat_sequences(wholes.values()),
     )
     how = f"by time within each id, {_format_fractions(fractions)} of its rows"
     return TableSplits(cut, parts, wholes["train"], how, tuple(notes))
@@ -353,7 +355,7 @@ def _find_bounds(
     target: Target, fractions: tuple[float, float, float], least: int
 ) -> tuple[Indices, list[str]]:
     """Return where parts of each id begin and end, (N, 4), and the ids too short to be cut."""
-    ids, lengths = target.whole.ids, target.whole.lengths.tolist()
+    ids, lengths = target.all_rows.ids, target.all_rows.lengths.tolist()
     cuts = [find_cuts(length, fractions, least) for length in lengths]
     if not any(cuts):
         raise DataError(

@@ -31,7 +31,7 @@ class Target:
     Args:
         task: of :data:`tauflow.tabular.options.TABLE_TASKS`.
         sequences: the rows to predict from; none is without a target.
-        whole: the same sequences with all their rows.
+        all_rows: the same sequences with all their rows.
         y: (R, O) floating point, or (R,) of integers that stand for classes; 0 where not known.
         known: where there is a target, in the shape of y.
         per_step: whether there is one per row, or one per id, its first.
@@ -47,7 +47,7 @@ class Target:
 
     task: str
     sequences: Sequences
-    whole: Sequences
+    all_rows: Sequences
     y: NDArray[Any]
     known: Bools
     per_step: bool
@@ -110,8 +110,8 @@ def build_target(
         fitted: what is known of the classes, of a table like that of the training.
 
     Raises:
-        ArgumentError: the task needs a target, and there is none; one target per id was asked for,
-            and an id has two different ones.
+        ArgumentError: the task needs a target, and has no such column; one target per id was
+            asked for, and an id has two different ones.
         DataError: the target has no value, only one class, or in a regression something else than
             finite numbers; or nothing can be predicted.
     """
@@ -127,7 +127,7 @@ def build_target(
     if task == CLASSIFICATION and len(names) > 1:
         y, known, labels = encode_labels(table, options, fitted)
     elif task == REGRESSION:
-        y = np.stack([table.numbers(one) for one in names], axis=1)
+        y = np.stack([table.numbers(name) for name in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
         if not known.any(axis=0).all():
             name = names[int(np.argmin(known.any(axis=0)))]
@@ -140,19 +140,19 @@ def build_target(
         y, classes, kind = encode_classes(table, name, rows, kind, of_training)
     of_each = [(name, y, known)] if classes else list(zip(names, y.T, known.T, strict=True))
     several = [
-        _is_per_step(table, one, values, there, sequences, options.per_step)
-        for one, values, there in of_each
+        _is_per_step(table, name, values, there, sequences, options.per_step)
+        for name, values, there in of_each
     ]
     per_step = any(several)
     if not per_step and len(of_each) > 1:
         y, known = _spread_over_ids(y, known, sequences)
     notes = [f"Task: {task}, one target per {'row' if per_step else 'id'} ({why})."]
     named = [(label.name, label.classes) for label in labels] or [(name, classes)]
-    notes += [f"Classes of {one!r}: {format_names(of, 12)}." for one, of in named if of]
+    notes += [f"Classes of {name!r}: {format_names(of, 12)}." for name, of in named if of]
     target = Target(
         task=task,
         sequences=sequences,
-        whole=sequences,
+        all_rows=sequences,
         y=y,
         known=known,
         per_step=per_step,
@@ -168,15 +168,15 @@ def _spread_over_ids(
     y: NDArray[Any], known: Bools, sequences: Sequences
 ) -> tuple[NDArray[Any], Bools]:
     """Return targets of which there is one per id, (R, S), in all rows of it, as far as known."""
-    found, there = np.zeros_like(y), np.zeros_like(known)
+    moved, there = np.zeros_like(y), np.zeros_like(known)
     rows, owners = sequences.rows, sequences.sequence_index
     for place, is_known in enumerate(known.T):
         has_any = sequences.any(is_known)
         firsts = np.zeros(len(sequences), np.int64)
         firsts[has_any] = rows[sequences.first_rows(is_known)]
-        found[rows, place] = np.where(has_any, y[firsts, place], 0)[owners]
+        moved[rows, place] = np.where(has_any, y[firsts, place], 0)[owners]
         there[rows, place] = has_any[owners]
-    return found, there
+    return moved, there
 
 
 def _is_per_step(
@@ -249,7 +249,7 @@ def _build_forecast_target(
         target = Target(
             task=NEXT_STEP,
             sequences=sequences,
-            whole=sequences,
+            all_rows=sequences,
             y=np.zeros((len(values), len(outputs))),
             known=~np.isnan(values),
             per_step=True,
@@ -281,7 +281,7 @@ def _build_forecast_target(
     target = Target(
         task=NEXT_STEP,
         sequences=cut,
-        whole=long,
+        all_rows=long,
         y=y,
         known=known,
         per_step=True,
@@ -306,5 +306,5 @@ def _drop_without_target(target: Target, sequences: Sequences, all_sequences: Se
             f"Left out: {format_count(len(dropped), 'id')} without a target: "
             f"{format_names(dropped)}."
         )
-    whole = left if target.whole is sequences else target.whole.select(keep)
-    return replace(target, sequences=left, whole=whole, notes=tuple(notes))
+    complete = left if target.all_rows is sequences else target.all_rows.select(keep)
+    return replace(target, sequences=left, all_rows=complete, notes=tuple(notes))

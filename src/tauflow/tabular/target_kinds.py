@@ -47,17 +47,17 @@ def infer_task(table: Frame, options: TableOptions) -> tuple[str, str]:
     """
     if options.task is not None or len(options.targets) == 1:
         return _infer_single_task(table, options)
-    found = [_infer_single_task(table, replace(options, target=name)) for name in options.targets]
-    if len({task for task, _ in found}) > 1:
-        told = ", ".join(
+    kinds = [_infer_single_task(table, replace(options, target=name)) for name in options.targets]
+    if len({task for task, _ in kinds}) > 1:
+        listed = ", ".join(
             f"{name!r} is {'a class' if task == CLASSIFICATION else 'a value'}"
-            for name, (task, _) in zip(options.targets, found, strict=True)
+            for name, (task, _) in zip(options.targets, kinds, strict=True)
         )
         raise ArgumentError(
-            f"several targets are all values, or all have two classes, and of these {told}. Train "
-            "a model for each, or say task='regression' (--task) if all are numbers."
+            f"several targets are all values, or all have two classes, and of these {listed}. "
+            "Train a model for each, or say task='regression' (--task) if all are numbers."
         )
-    return found[0][0], "several targets"
+    return kinds[0][0], "several targets"
 
 
 def encode_labels(
@@ -131,16 +131,16 @@ def infer_kind(table: Frame, column: str) -> tuple[str, int]:
     numbers = {parse_exact_number(value) for value in different}
     if None in numbers:
         return TEXT_LABELS, len(different)
-    whole = all(isinstance(number, int) for number in numbers)
-    if whole and any(map(_ZERO_PADDED.fullmatch, map(str, different))):
+    is_whole = all(isinstance(number, int) for number in numbers)
+    if is_whole and any(map(_ZERO_PADDED.fullmatch, map(str, different))):
         return TEXT_LABELS, len(different)
-    return INTEGER_LABELS if whole else FLOAT_LABELS, len(numbers)
+    return INTEGER_LABELS if is_whole else FLOAT_LABELS, len(numbers)
 
 
 def encode_classes(
     table: Frame, column: str, rows: Indices, kind: str, classes: tuple[str, ...] = ()
 ) -> tuple[Indices, tuple[str, ...], str]:
-    """Return the class of every row, (R,), 0 where there is none; the names of classes; their kind.
+    """Return the class of every row, (R,), 0 where it is missing; the names of classes; their kind.
 
     Args:
         table: the table.
@@ -180,6 +180,6 @@ def encode_classes(
     else:
         classes = tuple(names[place] for place in np.argsort(np.array(different, object)))
     numbers = {name: number for number, name in enumerate(classes)}
-    found = np.zeros(len(table), np.int64)
-    found[rows] = np.array([numbers[name] for name in names], np.int64)[codes]
-    return found, classes, kind
+    codes_of_rows = np.zeros(len(table), np.int64)
+    codes_of_rows[rows] = np.array([numbers[name] for name in names], np.int64)[codes]
+    return codes_of_rows, classes, kind

@@ -56,8 +56,8 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
-    for column, one in _split_classes(options, target):
-        _check_classes(column, one, parts, resplit_advice=otherwise)
+    for column, classes in _split_classes(options, target):
+        _check_classes(column, classes, parts, resplit_advice=otherwise)
     x_scaling = fit_input_scaler(inputs, split, options)
     y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
     x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
@@ -77,14 +77,16 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     ahead = median if target.horizon else ahead
     shared = None if seen.all() else observed, y_scaling, gap if is_timed else None
     batches = {
-        part: _make_batch(target, one, x, *shared) for part, one in parts.items() if len(one)
+        part: _make_batch(target, sequences, x, *shared)
+        for part, sequences in parts.items()
+        if len(sequences)
     }
     x_mean, x_scale = x_scaling.to_tensors()
     y_mean, y_scale = (None, None) if y_scaling is None else y_scaling.to_tensors()
     schema = replace(
         _decide(options, features=features, task=target.task, per_step=target.per_step),
         dtypes=dtypes,
-        ids={part: one.ids for part, one in parts.items()},
+        ids={part: sequences.ids for part, sequences in parts.items()},
         inputs=names,
         x_mean=x_mean,
         x_scale=x_scale,
@@ -128,7 +130,7 @@ def _summarise_training(
 
 
 def _decide(options: SchemaFields, **chosen: Any) -> Any:
-    """Return the schema, of its own class, with what was chosen, and which options were open."""
+    """Return the schema, of its class, with what was chosen, and which options were open."""
     decided = tuple(name for name in chosen if getattr(options, name) is None)
     return replace(options, **chosen, decided=decided)
 
@@ -197,8 +199,8 @@ def _check_classes(
     """
     trained = _find_classes(target, splits["train"])
     for part, sequences in splits.items():
-        found = _find_classes(target, sequences)
-        new = {code: name for code, name in found.items() if code not in trained}
+        classes = _find_classes(target, sequences)
+        new = {code: name for code, name in classes.items() if code not in trained}
         if new:
             names = [repr(target.outputs[code]) for code in new]
             raise DataError(
@@ -245,17 +247,17 @@ def resolve_season(options: TableOptions, sequences: Sequences) -> int:
     season = options.season
     if not isinstance(season, str):
         return season or 0
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
-    if found is None or float(found[1]) == 0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
+    if match is None or float(match[1]) == 0:
         raise ArgumentError(f"season={season!r} is neither rows, 24, nor a span of time, '24h'.")
-    unit = resolve_unit(found[2], "season")
+    unit = resolve_unit(match[2], "season")
     if sequences.unit not in UNITS:
         raise ArgumentError(
             f"season={season!r} is a span of time, and nothing says what times are counted in. Say "
             "so (time_unit='hours'), or give the season in rows."
         )
     gap = compute_median_dt(sequences)
-    rows = float(found[1]) * float(UNITS[unit] / UNITS[sequences.unit]) / gap
+    rows = float(match[1]) * float(UNITS[unit] / UNITS[sequences.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
             f"season={season!r} is {rows:.4g} of the median gaps, "
@@ -385,11 +387,11 @@ def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> l
     """Say how values are scaled, how many are missing, and what a time step of 1 is."""
     notes = []
     if schema.scale:
-        told = "Features are" if schema.y_scale is None else "Features and targets are"
-        told += " scaled by mean and standard deviation of the training split"
+        scaling = "Features are" if schema.y_scale is None else "Features and targets are"
+        scaling += " scaled by mean and standard deviation of the training split"
         if schema.y_scale is not None and len(schema.outputs) == 1:
-            told += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
-        notes.append(f"{told}.")
+            scaling += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
+        notes.append(f"{scaling}.")
     absent = seen.size - int(seen.sum())
     if absent:
         share = f"{100 * absent / seen.size:.2g} %"
@@ -399,8 +401,10 @@ def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> l
         return notes
     if schema.time_unit == AUTO:
         span = format_span(schema.gap, schema.unit)
-        told = f"A time step of 1 is {span}, the median of the training split (time_unit='auto')."
-        return [*notes, told]
+        scaling = (
+            f"A time step of 1 is {span}, the median of the training split (time_unit='auto')."
+        )
+        return [*notes, scaling]
     gap = compute_median_dt(split.target.sequences)
     if not SHORT_DT <= gap <= LONG_DT:
         notes.append(

@@ -39,8 +39,8 @@ def parse_format(texts: Sequence[str], time_format: str) -> NDArray[Any]:
     series = pandas.Series(list(texts), dtype=object)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a format that nothing has
-        found = pandas.to_datetime(series, format=time_format, errors="coerce", utc=True)
-    return np.array(found.dt.tz_localize(None))  # a copy, which may be changed
+        dates = pandas.to_datetime(series, format=time_format, errors="coerce", utc=True)
+    return np.array(dates.dt.tz_localize(None))  # a copy, which may be changed
 
 
 def format_cell(cell: Any) -> str:
@@ -54,10 +54,10 @@ def parse_elapsed(texts: Sequence[str]) -> NDArray[Any]:
     spans: list[str | None] = []
     for text in texts:
         is_span = text and _ELAPSED.fullmatch(text)
-        whole = f"{text}:00" if text.count(":") == 1 else text  # pandas wants seconds
-        spans.append(re.sub(r",(?=\d)", ".", whole) if is_span else None)
-    found = pandas.to_timedelta(pandas.Series(spans, dtype=object), errors="coerce")
-    return np.asarray(found)
+        complete = f"{text}:00" if text.count(":") == 1 else text  # pandas wants seconds
+        spans.append(re.sub(r",(?=\d)", ".", complete) if is_span else None)
+    durations = pandas.to_timedelta(pandas.Series(spans, dtype=object), errors="coerce")
+    return np.asarray(durations)
 
 
 def infer_bare_format(cells: Iterable[Any]) -> str | None:
@@ -91,36 +91,36 @@ def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     if texts[0].isdecimal():
         form = infer_bare_format(texts)
         return () if form is None else (form,)
-    if all(_ELAPSED.fullmatch(one) for one in texts):
+    if all(_ELAPSED.fullmatch(text) for text in texts):
         return (ELAPSED,)
     if is_date(texts[0]) and "M" not in texts[0][-2:].upper():
         return ()
     guess = require("pandas.tseries.api", extra="tables").guess_datetime_format
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of days beyond 12
-        found = [guess(t, dayfirst=d) for d in (True, False) for t in texts[:_MAX_GUESSED]]
-    found += [one.replace("%B", "%b") for one in found if one]  # both fit May
+        guesses = [guess(t, dayfirst=d) for d in (True, False) for t in texts[:_MAX_GUESSED]]
+    guesses += [form.replace("%B", "%b") for form in guesses if form]  # both fit May
     if re.search(r"\d", texts[0]) and re.search(r"[-/. ]", texts[0]):
-        found += [day + clock for day in (*_SHORT_DATES, *_LONG_DATES) for clock in _CLOCKS]
-    forms = [one for one in dict.fromkeys(found) if one]
+        guesses += [day + clock for day in (*_SHORT_DATES, *_LONG_DATES) for clock in _CLOCKS]
+    forms = [form for form in dict.fromkeys(guesses) if form]
     few = texts[:_MAX_GUESSED]  # which most forms do not fit
-    forms = [one for one in forms if not np.isnat(parse_format(few, one)).any()]
-    fitting = [one for one in forms if not np.isnat(parse_format(texts, one)).any()]
-    return tuple(one for one in fitting if "%B" not in one) or tuple(fitting)
+    forms = [form for form in forms if not np.isnat(parse_format(few, form)).any()]
+    fitting = [form for form in forms if not np.isnat(parse_format(texts, form)).any()]
+    return tuple(form for form in fitting if "%B" not in form) or tuple(fitting)
 
 
 def get_format_advice(cells: Sequence[Any]) -> str:
     """Return which ``time_format`` to give for cells that are not read as times, if any is."""
-    found = infer_time_formats(cells)
-    if not found:
+    formats = infer_time_formats(cells)
+    if not formats:
         return ""
-    if found == (ELAPSED,):
+    if formats == (ELAPSED,):
         return (
             "If these are elapsed hours and minutes, pass time_format='elapsed' (--time-format "
             "elapsed); join times of day to their dates by pandas.to_datetime(date + ' ' + clock)."
         )
-    one = f"time_format={found[0]!r} (--time-format {shlex.quote(found[0])})"
-    if len(found) == 1:
-        return f"The column looks like dates of the form {found[0]!r}: pass {one}."
-    forms = " or ".join(map(repr, found))
-    return f"The column looks like dates of the form {forms}; say which, as in {one}."
+    option = f"time_format={formats[0]!r} (--time-format {shlex.quote(formats[0])})"
+    if len(formats) == 1:
+        return f"The column looks like dates of the form {formats[0]!r}: pass {option}."
+    forms = " or ".join(map(repr, formats))
+    return f"The column looks like dates of the form {forms}; say which, as in {option}."

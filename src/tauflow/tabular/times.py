@@ -110,11 +110,11 @@ def parse_duration(name: str, text: str) -> np.timedelta64:
         TimeError: it is no such text.
         UnknownNameError: there is no such unit.
     """
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise TimeError(f"{name} holds {text!r}, expected a span of time such as '24h'.")
-    unit = UNITS[resolve_unit(found[2], name)] / np.timedelta64(1, "us")
-    return np.timedelta64(round(float(found[1]) * unit), "us")
+    unit = UNITS[resolve_unit(match[2], name)] / np.timedelta64(1, "us")
+    return np.timedelta64(round(float(match[1]) * unit), "us")
 
 
 def to_dates(cells: Sequence[Any]) -> NDArray[Any]:
@@ -137,8 +137,8 @@ def to_dates(cells: Sequence[Any]) -> NDArray[Any]:
     ]
     plain = [None if isinstance(cell, int | float) else cell for cell in dates]
     series = pandas.Series(plain, dtype=object)
-    found = pandas.to_datetime(series, format="ISO8601", errors="coerce", utc=True)
-    array = found.dt.tz_localize(None).to_numpy()
+    parsed = pandas.to_datetime(series, format="ISO8601", errors="coerce", utc=True)
+    array = parsed.dt.tz_localize(None).to_numpy()
     return array
 
 
@@ -224,13 +224,13 @@ def _read_numbers(frame: Frame, column: str, values: NDArray[Any]) -> Floats:
         if None in exact:
             row = int(np.argmax(codes == exact.index(None)))
             raise _time_error(frame, column, row, "a number, as in the first row")
-        whole = all(isinstance(number, int) for number in exact)
+        is_whole = all(isinstance(number, int) for number in exact)
         values = to_object_array(exact)[codes]
     else:
         exactly = values.dtype.kind in "biu"
-        whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
-    least = int(values.min()) if whole else 0
-    if whole and max(abs(least), abs(int(values.max()))) > MAX_EXACT_INTEGER:
+        is_whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
+    least = int(values.min()) if is_whole else 0
+    if is_whole and max(abs(least), abs(int(values.max()))) > MAX_EXACT_INTEGER:
         if values.dtype.kind == "i" and int(values.max()) - least <= _MAX_INT64:
             return (values.astype(np.int64) - least).astype(np.float64)
         spans = [int(number) - least for number in values.tolist()]
@@ -238,24 +238,24 @@ def _read_numbers(frame: Frame, column: str, values: NDArray[Any]) -> Floats:
             why = "a number whose distance from the others double precision can hold"
             raise _time_error(frame, column, spans.index(max(spans)), why)
         values = np.array([float(span) for span in spans])
-    found = values.astype(np.float64, copy=False)
-    if not np.isfinite(found).all():
-        raise _time_error(frame, column, int(np.argmax(~np.isfinite(found))), "a finite number")
-    return found
+    numbers = values.astype(np.float64, copy=False)
+    if not np.isfinite(numbers).all():
+        raise _time_error(frame, column, int(np.argmax(~np.isfinite(numbers))), "a finite number")
+    return numbers
 
 
 def _read_dates(frame: Frame, column: str, values: NDArray[Any]) -> NDArray[Any]:
     """Return dates or durations of objects, and refuse the first row that holds none."""
     codes, cells = factorize(values)
-    found = to_dates(cells)
-    wrong, expected = np.isnat(found), _EXPECTED
+    parsed = to_dates(cells)
+    wrong, expected = np.isnat(parsed), _EXPECTED
     if not wrong.any():
         zoned = np.array([_has_offset(cell) for cell in cells])
         wrong = zoned != zoned[0]
         expected = "an offset from UTC in either every date of the column or none"
     if wrong.any():
         raise _time_error(frame, column, int(np.argmax(wrong[codes])), expected)
-    dates: NDArray[Any] = found[codes]
+    dates: NDArray[Any] = parsed[codes]
     return dates
 
 
@@ -302,20 +302,20 @@ def parse_times(frame: Frame, column: str, time_format: str) -> Frame:
     texts = list(map(format_cell, cells))
     expected = f"a date in the form {time_format!r} (time_format)"
     if time_format == ELAPSED:
-        found = parse_elapsed(texts)
+        times = parse_elapsed(texts)
         expected = (
             "an elapsed time in hours and minutes such as 24:37, with seconds 24:37:05.5, or with "
             "days 1 day 00:37 (time_format)"
         )
     else:
-        found = parse_format(texts, time_format)
+        times = parse_format(texts, time_format)
         # Numbers have lost zeros in front, and dates with fewer digits may be read in two ways.
-        digits = sum(_DIGITS.get(one, 0) for one in re.findall("%(.)", time_format))
+        digits = sum(_DIGITS.get(letter, 0) for letter in re.findall("%(.)", time_format))
         short = [not (t.isdecimal() and len(t) == digits) for t in texts]
-        found[np.logical_and(short, are_numbers)] = np.array("NaT", found.dtype)
+        times[np.logical_and(short, are_numbers)] = np.array("NaT", times.dtype)
         if any(are_numbers):
             expected += f", in numbers with all of its digits ({digits}), or as text"
-    wrong = np.append(np.isnat(found), False)[codes]
+    wrong = np.append(np.isnat(times), False)[codes]
     if wrong.any():
         row = int(np.argmax(wrong))
         raise TimeError(
@@ -323,5 +323,5 @@ def parse_times(frame: Frame, column: str, time_format: str) -> Frame:
         )
     is_zoned = "%z" in time_format.replace("%%", "").lower()
     zones = {**frame.time_zones, column: "UTC"} if is_zoned else frame.time_zones
-    dates = np.append(found, np.array("NaT", found.dtype))[codes]
+    dates = np.append(times, np.array("NaT", times.dtype))[codes]
     return replace(frame, columns={**frame.columns, column: dates}, time_zones=zones)

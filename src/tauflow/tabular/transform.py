@@ -1,4 +1,4 @@
-"""Another table as a first one was read: to predict what nobody knows yet."""
+"""Another table as a first one was read: to predict what is not known yet."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -166,12 +166,12 @@ def transform_table(
         raise ArgumentError(
             f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
         )
-    said = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
-    return transform(schema, table, **said)
+    options = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
+    return transform(schema, table, **options)
 
 
 def transform(
-    schema: SchemaFields, table: Any, **said: Any
+    schema: SchemaFields, table: Any, **options: Any
 ) -> tuple[tuple[str, ...], SequenceBatch]:
     """Return ids and sequences of a table; see :func:`transform_table`."""
     if not schema.is_fitted:
@@ -179,11 +179,11 @@ def transform(
             "the schema is not fitted, so that no scale is known. Fit it to the table of the "
             "training: schema.fit(table)."
         )
-    found = read_new_table(schema, table, observed=True, **said)
-    batch = found.batch()
-    if not schema.observed and found.observed[found.sequences.rows].all():
+    rows = read_new_table(schema, table, observed=True, **options)
+    batch = rows.batch()
+    if not schema.observed and rows.observed[rows.sequences.rows].all():
         batch = replace(batch, observed=None)  # for models that do not take it
-    return found.sequences.ids, batch
+    return rows.sequences.ids, batch
 
 
 def read_new_table(
@@ -209,7 +209,7 @@ def read_new_table(
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
     """
-    sheet = read_table(
+    frame = read_table(
         table,
         schema,
         delimiter=delimiter,
@@ -218,22 +218,24 @@ def read_new_table(
         is_strict="features" in schema.decided,
         is_training_data=targets,
     )
-    whole = group_into_sequences(
-        sheet, schema.id, schema.time, schema.unit, sort=schema.sort, dated=schema.dated
+    all_sequences = group_into_sequences(
+        frame, schema.id, schema.time, schema.unit, sort=schema.sort, dated=schema.dated
     )
-    inputs = build_inputs(sheet, tuple(schema.features or ()), schema.categories, schema.unseen)
-    target = _read_target(sheet, schema, inputs, whole) if targets else None
+    inputs = build_inputs(frame, tuple(schema.features or ()), schema.categories, schema.unseen)
+    target = _read_target(frame, schema, inputs, all_sequences) if targets else None
     if lead_time is not None and (schema.known or targets):
         raise ArgumentError("lead_time: the rows to predict say when they are. Leave it out.")
     following = None if target is None else target.lead_times
     if schema.known:
         steps = schema.horizon or 1
-        told = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in schema.inputs
-        inputs = add_future_inputs(inputs, schema.known, steps, whole, has_lead_times=told)
-        later = compute_lead_times(len(whole.rows), steps, whole)
+        has_lead_times = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in schema.inputs
+        inputs = add_future_inputs(
+            inputs, schema.known, steps, all_sequences, has_lead_times=has_lead_times
+        )
+        later = compute_lead_times(len(all_sequences.rows), steps, all_sequences)
         following = later if schema.horizon else later[:, 0]
     if target is None:
-        sequences = _select_rows_to_predict_from(sheet, schema, whole)
+        sequences = _select_rows_to_predict_from(frame, schema, all_sequences)
     else:
         sequences = target.sequences
     standard = schema.input_scaler
@@ -251,9 +253,9 @@ def read_new_table(
         following = np.full(len(x), schema.ahead)
     flagged = None
     if not (observed and len(schema.inputs) == x.shape[1]):
-        flagged = _find_indicator_features(schema, there[sequences.rows], sheet, sequences.rows)
+        flagged = _find_indicator_features(schema, there[sequences.rows], frame, sequences.rows)
     return NewTable(
-        table=sheet,
+        table=frame,
         sequences=sequences,
         schema=schema,
         columns=inputs.columns,
@@ -267,11 +269,13 @@ def read_new_table(
     )
 
 
-def _select_rows_to_predict_from(table: Frame, schema: SchemaFields, whole: Sequences) -> Sequences:
+def _select_rows_to_predict_from(
+    table: Frame, schema: SchemaFields, all_sequences: Sequences
+) -> Sequences:
     """Return the rows that answers follow from: not those known ahead; the last window of each."""
-    sequences = whole
+    sequences = all_sequences
     if schema.known:
-        sequences = _drop_rows_to_predict(table, schema, whole, schema.horizon or 1)
+        sequences = _drop_rows_to_predict(table, schema, all_sequences, schema.horizon or 1)
     if not schema.horizon or schema.window is None:
         return sequences
     lengths = sequences.lengths
@@ -317,8 +321,8 @@ def _drop_rows_to_predict(
                 f"{table.describe_cell(int(empty[0]), column)} is empty, and known ahead in "
                 f"{rows}, which are those to predict. Fill it in."
             )
-    given = {*(schema.known or ()), *(schema.static or ()), *dict(schema.categories)}
-    outputs = schema.targets or [n for n in schema.features or () if n not in given]
+    other_roles = {*(schema.known or ()), *(schema.static or ()), *dict(schema.categories)}
+    outputs = schema.targets or [n for n in schema.features or () if n not in other_roles]
     for column in outputs:
         full = ahead[~table.find_missing(column)[ahead]] if column in table.columns else ahead[:0]
         if full.size:
@@ -338,9 +342,9 @@ def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Float
         )
     following = np.append(sequences.compute_dt()[1:], 0.0)
     following[sequences.ends - 1] = check_positive(lead_time=after_last)
-    found = np.empty(len(following))
-    found[sequences.rows] = following
-    return found
+    times_by_row = np.empty(len(following))
+    times_by_row[sequences.rows] = following
+    return times_by_row
 
 
 def list_indicator_features(schema: SchemaFields, count: int) -> tuple[int, ...]:

@@ -31,19 +31,19 @@ def window_splits(split: TableSplits, options: TableOptions, inputs: InputColumn
     stride = options.stride or horizon or options.window
     parts: dict[str, Sequences] = {}
     for part, sequences in split.sequences.items():
-        found = sequences.cut_windows(options.window, stride, horizon)
-        if len(sequences) and not len(found):
+        cut = sequences.cut_windows(options.window, stride, horizon)
+        if len(sequences) and not len(cut):
             raise DataError(
                 f"no sequence of the {part} part has the {format_count(options.window, 'row')} of "
                 "a window and the "
                 f"{horizon} of the horizon after it; the longest has {sequences.lengths.max()}. "
                 "Take shorter windows, or split at other fractions (--split)."
             )
-        parts[part] = found
+        parts[part] = cut
     split = (
         _add_future_targets(split, parts, inputs) if horizon else _drop_without_target(split, parts)
     )
-    sizes = [len(one) for one in split.sequences.values()]
+    sizes = [len(windows) for windows in split.sequences.values()]
     windows = format_count(sizes[-1], "window" if len(sizes) < 3 else "test window")
     before = f"{sizes[0]:,} training, {sizes[1]:,} validation and " if len(sizes) == 3 else ""
     counts = f"{before}{windows}"
@@ -73,15 +73,17 @@ def _drop_without_target(split: TableSplits, splits: Mapping[str, Sequences]) ->
     target = split.target
     if not target.per_step:
         target = target.broadcast_to_all_rows()
-    kept = {part: one.select(one.any(target.has_target)) for part, one in splits.items()}
-    dropped = sum(map(len, splits.values())) - sum(map(len, kept.values()))
+    with_targets = {
+        part: windows.select(windows.any(target.has_target)) for part, windows in splits.items()
+    }
+    dropped = sum(map(len, splits.values())) - sum(map(len, with_targets.values()))
     notes = (
         (f"Left out: {format_count(dropped, 'window')} without a target in any row.",)
         if dropped
         else ()
     )
-    target = replace(target, sequences=concat_sequences(kept.values()))
-    return replace(split, sequences=kept, target=target, notes=(*split.notes, *notes))
+    target = replace(target, sequences=concat_sequences(with_targets.values()))
+    return replace(split, sequences=with_targets, target=target, notes=(*split.notes, *notes))
 
 
 def _add_future_targets(
@@ -94,10 +96,10 @@ def _add_future_targets(
     y = np.zeros((len(first), horizon * count))
     known, dropped = np.zeros(y.shape, np.bool_), 0
     missing, total = 0, 0
-    for part, whole in split.sequences.items():
-        following = np.append(whole.rows, np.zeros(horizon, np.int64))
+    for part, part_sequences in split.sequences.items():
+        following = np.append(part_sequences.rows, np.zeros(horizon, np.int64))
         place = np.empty(len(first), np.int64)
-        place[whole.rows] = np.arange(len(whole.rows))
+        place[part_sequences.rows] = np.arange(len(part_sequences.rows))
         ends = splits[part].rows[splits[part].ends - 1]
         after = following[place[ends][:, None] + np.arange(1, horizon + 1)]
         values = first[after].reshape(len(ends), horizon * count)
@@ -107,7 +109,7 @@ def _add_future_targets(
         missing += int((~known[ends[there]]).sum())
         total += known[ends[there]].size
         splits[part] = splits[part].select(there)
-    if not all(len(one) for part, one in splits.items() if part != "valid"):
+    if not all(len(windows) for part, windows in splits.items() if part != "valid"):
         raise DataError(
             f"no window of a part has a value to predict in the {format_count(horizon, 'row')} "
             "after it. Take a longer horizon, or fill in missing values."
@@ -126,7 +128,7 @@ def _add_future_targets(
     outputs = tuple(
         FUTURE_NAME_FORMAT.format(n, k) for k in range(1, horizon + 1) for n in target.outputs
     )
-    found = replace(
+    cut_target = replace(
         target,
         y=y,
         known=known,
@@ -135,4 +137,4 @@ def _add_future_targets(
         sequences=concat_sequences(splits.values()),
         notes=(*target.notes, *notes),
     )
-    return replace(split, target=found, sequences=splits)
+    return replace(split, target=cut_target, sequences=splits)

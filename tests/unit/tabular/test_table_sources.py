@@ -279,7 +279,7 @@ def test_whole_numbers_beside_missing_values_keep_their_digits():
 
 
 def test_a_frame_that_is_not_computed_yet_is_refused():
-    with pytest.raises(ArgumentError, match=r"LazyFrame that nobody has computed yet\. Collect it"):
+    with pytest.raises(ArgumentError, match=r"LazyFrame that is not computed yet\. Collect it"):
         from_table(narwhals.from_native(pandas.DataFrame(visits())).lazy(), **SAID)
 
 
