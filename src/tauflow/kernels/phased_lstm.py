@@ -117,7 +117,7 @@ def _unsupported_reason(
     if reason is not None:
         return reason
     B, N = len(call.h), cell.hidden_size
-    learns = any(one.requires_grad for one in (call.x, call.dt, *cell.parameters()))
+    learns = any(tensor.requires_grad for tensor in (call.x, call.dt, *cell.parameters()))
     x = call.x.new_zeros(B, 1, 5 * N).requires_grad_(learns and torch.is_grad_enabled())
     with _borrow_proxy_cell(cell) as opened:
         return limits(
@@ -128,11 +128,11 @@ def _unsupported_reason(
 def _run(call: KernelCall, run: KernelFunction) -> tuple[Tensor, Tensor]:
     cell, N = call.cell, call.cell.hidden_size
     assert isinstance(cell, PhasedLSTMCell)
-    drive, dt = cell.precompute(call.x, call.dt).per_step
+    projected, dt = cell.precompute(call.x, call.dt).per_step
     gaps = to_double(dt if call.mask is None else dt.masked_fill(~call.mask.unsqueeze(-1), 0.0))
     start = read_clock(call.h[:, 2 * N :]).unsqueeze(1)
     t = torch.cat([start, gaps], dim=1).cumsum(1)[:, 1:]
-    x = torch.cat([drive, cell.time_gate(t)], dim=-1)
+    x = torch.cat([projected, cell.time_gate(t)], dim=-1)
     with _borrow_proxy_cell(cell) as opened:
         y, last = run(KernelCall(opened, x, call.h[:, : 2 * N], call.dt, call.mask))
     return y.contiguous(), torch.cat([last, *split_rounding(t[:, -1], last.dtype)], dim=-1)

@@ -91,7 +91,7 @@ def _should_save_for_backward(call: KernelCall) -> bool:
 def _alias_operands(
     features: Tensor, state: list[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Return what the LSTM reads as tensors that nobody else holds.
+    """Return what the LSTM reads as tensors that are held here alone.
 
     It keeps what it is given, and its backward pass on the CPU looks at no shape: a parameter that
     was given other ``.data`` in the meantime would be read beyond its end.
@@ -122,11 +122,11 @@ def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     bias = cell.input_bias()
     weights = [cell.W_x, cell.W_h, bias, torch.zeros_like(bias)]
     keeps = _should_save_for_backward(call)
-    whole: AbstractContextManager[object] = nullcontext()
+    autocast: AbstractContextManager[object] = nullcontext()
     if _is_autocast(call):
-        whole, weights = torch.autocast("cpu", enabled=False), [w.float() for w in weights]
+        autocast, weights = torch.autocast("cpu", enabled=False), [w.float() for w in weights]
     weights = _flatten_weights(weights)
-    with whole:
+    with autocast:
         y, h, c = torch.lstm(
             *_alias_operands(features, state, weights), True, 1, 0.0, keeps, False, True
         )

@@ -224,7 +224,10 @@ def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
     """
     # what there is not, such as deeper layers, is half of them
     return CfCWeights(
-        *[input_array(one) if one.numel() else EMPTY[one.ndim - networks] for one in parameters]
+        *[
+            input_array(parameter) if parameter.numel() else EMPTY[parameter.ndim - networks]
+            for parameter in parameters
+        ]
     )
 
 
@@ -233,7 +236,7 @@ _EMPTY_SAVED = CfCSaved(*(EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)))
 
 @cache
 def _list_saved_fields(config: KernelConfig) -> tuple[bool, ...]:
-    """Return for each field of saved tensors whether it is a tensor of its own."""
+    """Return for each field of saved tensors whether it is a separate tensor."""
     core, memory, _ = split_config(config)
     slopes = core.layers > 0 and not has_slope_from_value(CfCCode.from_config(core).outer)
     return True, memory, memory, memory, True, core.layers > 1, slopes, core.layers > 0
@@ -255,7 +258,7 @@ def _find_field_order(config: KernelConfig, keeps_source: bool) -> Callable[[Any
 def get_saved_shapes(
     config: KernelConfig, steps: int, batch: int, inputs: Sequence[Tensor]
 ) -> CfCSaved:
-    """Return the shapes of saved tensors, ``None`` where a field has no tensor of its own.
+    """Return the shapes of saved tensors, ``None`` where a field has no separate tensor.
 
     Args:
         config: of the cell.

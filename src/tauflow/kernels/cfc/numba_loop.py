@@ -118,9 +118,9 @@ def _sum_rows(rows, total):
 
 @inline
 def _activation_backward(phi, slopes, layer, t, low, delta, z):
-    kept = slopes.shape[0] > 0
+    has_slopes = slopes.shape[0] > 0
     for row in range(z.shape[0]):
-        slope = slopes[layer, t, low + row] if kept else z[row]
+        slope = slopes[layer, t, low + row] if has_slopes else z[row]
         multiply_by_slope(phi, delta[row], z[row], slope)
 
 
@@ -284,7 +284,7 @@ def cfc_backward(index, low, high, packed_code, weights, saved, sequence, gradie
     """
     code, carry, total = unpack_code(packed_code), gradients.h, gradients.sums[index]
     pure, bias = weights.rate.size, weights.first_bias.size
-    own, total_biases = (total[:pure], total[pure : 2 * pure]), total[2 * pure :]
+    pure_sums, total_biases = (total[:pure], total[pure : 2 * pure]), total[2 * pure :]
     # of a step, for sums of sums round less than one long sum
     step_biases = np.zeros(total_biases.size, f4)
     biases = step_biases[bias:], step_biases[:bias]
@@ -293,7 +293,7 @@ def cfc_backward(index, low, high, packed_code, weights, saved, sequence, gradie
     inputs = 0 if kind == 2 else R - N  # columns of the source that are the input
     skipped = inputs if grad_x.size == 0 else 0
     first = weights.first[:, skipped:]
-    kept = np.empty((high - low if masked else 0, N), f4)
+    grad_of_masked = np.empty((high - low if masked else 0, N), f4)
     workspace = np.empty((high - low) * (R - skipped) + 1, f4)
     source = view(workspace, 0, (high - low, R - skipped))
     for t in range(sequence.dt.shape[1] - 1, -1, -1):
@@ -301,8 +301,10 @@ def cfc_backward(index, low, high, packed_code, weights, saved, sequence, gradie
             if sequence.out.size > 0:
                 add(carry[b], sequence.out[b, t])
             if masked:
-                copy(carry[b], kept[b - low])
-        delta = _core_backward(code, weights, saved, gradients, t, low, high, sequence, own, biases)
+                copy(carry[b], grad_of_masked[b - low])
+        delta = _core_backward(
+            code, weights, saved, gradients, t, low, high, sequence, pure_sums, biases
+        )
         matmul(delta, first, source, False)
         for j in range(step_biases.size):
             total_biases[j] += step_biases[j]
@@ -313,7 +315,7 @@ def cfc_backward(index, low, high, packed_code, weights, saved, sequence, gradie
         if masked:  # a masked step passes its gradient on untouched
             for b in range(low, high):
                 if not sequence.valid[b, t]:
-                    copy(kept[b - low], carry[b])
+                    copy(grad_of_masked[b - low], carry[b])
     workspace[0] = f4(0.0)  # so that it is kept until here
 
 

@@ -60,13 +60,18 @@ def dt_gradients(code, weights, values, dt, valid, gradient, grad_dt):
     """Write the gradients of some rows' gaps; to be asked for before :func:`cfc_gate_backward`."""
     rate, amplitude, n = weights.rate, weights.amplitude, gradient.shape[1]
     for row in range(dt.size):
-        own, grad = values[row], gradient[row]
+        row_values, grad = values[row], gradient[row]
         if valid.size > 0 and not valid[row]:
             grad_dt[row] = f4(0.0)
         elif code.mode == PURE:
-            grad_dt[row] = _pure_dt_gradient(own, grad, dt[row], rate, amplitude)
+            grad_dt[row] = _pure_dt_gradient(row_values, grad, dt[row], rate, amplitude)
         else:
-            g, h, gate, time = own[:n], own[n : 2 * n], own[2 * n : 3 * n], own[3 * n :]
+            g, h, gate, time = (
+                row_values[:n],
+                row_values[n : 2 * n],
+                row_values[2 * n : 3 * n],
+                row_values[3 * n :],
+            )
             blends = code.mode == DEFAULT
             grad_dt[row] = code.sign * _gated_dt_gradient(g, h, gate, time, grad, blends)
 

@@ -211,11 +211,11 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
             grad_m = grad_fresh * i * (1.0 - m * m)
             grad_o = grad_u * bent * o * (1.0 - o)
             grad_memory = grad_fresh * f + tl.where(valid, 0.0, grad_memory)
-            kept = grad_gates.dtype.element_ty
-            tl.store(grad_gates + gate, grad_i.to(kept), real)
-            tl.store(grad_gates + gate + N, grad_f.to(kept), real)
-            tl.store(grad_gates + gate + 2 * N, grad_m.to(kept), real)
-            tl.store(grad_gates + gate + 3 * N, grad_o.to(kept), real)
+            dtype = grad_gates.dtype.element_ty
+            tl.store(grad_gates + gate, grad_i.to(dtype), real)
+            tl.store(grad_gates + gate + N, grad_f.to(dtype), real)
+            tl.store(grad_gates + gate + 2 * N, grad_m.to(dtype), real)
+            tl.store(grad_gates + gate + 3 * N, grad_o.to(dtype), real)
             grad_z = matmul_add(grad_i, w_in, grad_z, PRECISION)
             grad_z = matmul_add(grad_f, w_forget, grad_z, PRECISION)
             grad_z = matmul_add(grad_m, w_cell, grad_z, PRECISION)

@@ -95,7 +95,7 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
     real, live = (row < B) & (column < N), (row < B) & (unit < U)
     size = 2 * N if MIXED > 0 else N
     state = tl.load(h + row * size + column, real, other=0.0).to(tl.float32)
-    # Heads are weights of their own, so that no tile has to be taken apart.
+    # Heads are separate weights, so that no tile has to be taken apart.
     block = N * U if LAYERS > 0 else N * N
     source = head_weights if LAYERS > 0 else recurrent
     width = U if LAYERS > 0 else N

@@ -86,9 +86,9 @@ class TritonCfC(CfCKernel):
         x, h, dt = inputs[:3]
         (B, T, _), (_, memory, _) = x.shape, split_config(config)
         shapes = get_saved_shapes(config, T, B, inputs)
-        kept = shapes if needs_input_grad else get_saved_shapes(config, 1, B, inputs)
-        new = [x.new_empty(shapes.gates), dt.new_empty(kept.c)] if memory else []
-        wanted = (shapes.first, kept.deep, kept.slopes, kept.heads)
+        saved_shapes = shapes if needs_input_grad else get_saved_shapes(config, 1, B, inputs)
+        new = [x.new_empty(shapes.gates), dt.new_empty(saved_shapes.c)] if memory else []
+        wanted = (shapes.first, saved_shapes.deep, saved_shapes.slopes, saved_shapes.heads)
         new += [x.new_empty(shape) for shape in wanted if shape]
         return Outputs(
             h.new_empty(B, T, h.shape[1] // (1 + memory)), h.new_empty(h.shape), tuple(new)
@@ -108,11 +108,11 @@ class TritonCfC(CfCKernel):
         x, h, dt, *parameters = inputs
         weights, saved = CfCWeights(*parameters), _read_saved(config, out.saved_tensors, x)
         (core, memory, _), rows = split_config(config), flatten_time_first(x)
-        own, bias = count_input_columns(config, x), weights.first_bias
-        first = weights.first[:, :own]
+        columns, bias = count_input_columns(config, x), weights.first_bias
+        first = weights.first[:, :columns]
         torch.addmm(
             bias if core.layers else weights.heads_bias,
-            rows[:, :own],
+            rows[:, :columns],
             first.T,
             out=get_rows(saved.first, len(first)),
         )
@@ -143,7 +143,7 @@ class TritonCfC(CfCKernel):
 
         x, h, dt, *parameters = inputs
         y, *fields = saved_tensors
-        (core, memory, reads_state), own = split_config(config), count_input_columns(config, x)
+        (core, memory, reads_state), columns = split_config(config), count_input_columns(config, x)
         weights, saved = CfCWeights(*parameters), _read_saved(config, fields, x)
         (B, T, _), N = x.shape, y.shape[2]
         assert grad_outputs.y is not None
@@ -179,8 +179,8 @@ class TritonCfC(CfCKernel):
             gates = get_rows(gradients.gates)
             grad_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
             grad_rows = gates @ weights.input if needs_input_grad[X] else None
-        if needs_input_grad[X] and own:
-            first = weights.first[:, :own]
+        if needs_input_grad[X] and columns:
+            first = weights.first[:, :columns]
             grad_own = get_rows(gradients.first, len(first)) @ first
             grad_rows = grad_own if grad_rows is None else grad_rows + grad_own
         return [
@@ -200,7 +200,7 @@ def _count_programs(x: Tensor) -> tuple[int]:
 def _read_saved(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) -> CfCSaved:
     """Return the saved tensors, with some other tensor in place of what there is not."""
     saved = CfCSaved.from_tensors(config, tensors, keeps_source=False)
-    return CfCSaved(*(one if isinstance(one, Tensor) else like[:0] for one in saved))
+    return CfCSaved(*(tensor if isinstance(tensor, Tensor) else like[:0] for tensor in saved))
 
 
 def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> tuple[Tensor, ...]:
@@ -208,7 +208,7 @@ def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> t
     memory = weights.recurrent.contiguous() if split_config(config)[1] else x
     first = weights.first[:, count_input_columns(config, x) :]
     others = first, weights.deep, weights.heads, weights.rate, weights.amplitude
-    return *(one.contiguous() for one in others), memory
+    return *(tensor.contiguous() for tensor in others), memory
 
 
 def _get_sizes(config: KernelConfig, saved: CfCSaved, y: Tensor) -> tuple[int, ...]:

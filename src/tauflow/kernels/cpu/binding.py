@@ -118,7 +118,7 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
         elif issubclass(kind, tuple):
             kinds += (kind, len(value))
             pack_arguments(value, kinds, words)
-        elif issubclass(kind, Tensor):  # made like one of a class of its own
+        elif issubclass(kind, Tensor):  # made like one of a subclass
             pack_arguments((value.as_subclass(Tensor),), kinds, words)
         else:
             kinds.append(kind)
@@ -163,7 +163,7 @@ def _is_released(tensor: Tensor) -> bool:
 
 
 class ConstantArgument:
-    """An argument that is the same in many calls, whose memory nobody gives back or changes.
+    """An argument that is the same in many calls, whose memory is neither freed nor changed.
 
     Args:
         value: the argument.

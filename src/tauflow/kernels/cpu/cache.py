@@ -1,7 +1,7 @@
 """Compiled kernels on disk, between one process and the next.
 
 An entry is a pickle with machine code in it, so that reading one is to trust whoever wrote it: the
-folder and every entry must belong to the user, and nobody else may write them. What a disk or a
+folder and every entry must belong to the user, and no other user may write them. What a disk or a
 killed program damages shows in a checksum before any of it is read. Numba's own cache does neither.
 """
 
@@ -151,10 +151,10 @@ def read_entry(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     with open(opened, "rb") as file:
-        facts = os.fstat(opened)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MAX_ENTRY_BYTES:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_ENTRY_BYTES:
             raise CorruptEntryError("it is no file of a kernel")
-        if not _is_private(facts):
+        if not _is_private(status):
             raise CorruptEntryError("it is not the user's own, or others may write it")
         content = file.read()
     head = len(_MAGIC) + _CHECKSUM().digest_size
@@ -206,13 +206,13 @@ def get_cache_folder() -> Path | None:
     for folder in _iter_candidate_folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            facts = folder.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or not _is_private(facts):
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or not _is_private(status):
                 refused.append(f"{folder} is not the user's own, or others may write it")
                 continue
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
-            if config.CACHE_DIR:  # nobody asked for the others
+            if config.CACHE_DIR:  # no setting asked for the others
                 refused.append(f"{folder} cannot be written ({error})")
             continue
         if refused:
@@ -230,7 +230,7 @@ def _iter_candidate_folders() -> Iterator[Path]:
     yield Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
     if not config.CACHE_DIR:
         yield Path(__file__).resolve().parent / "__pycache__" / _FOLDER_NAME
-    # In a read-only container this is what is left; it is taken if nobody else can write it.
+    # In a read-only container this is what is left; it is taken if no other user can write it.
     user = os.geteuid() if hasattr(os, "geteuid") else "own"
     yield Path(tempfile.gettempdir()) / f"{_FOLDER_NAME}-{user}"
 
@@ -249,7 +249,7 @@ def _mark_as_used(path: Path) -> None:
 
 @cache
 def _delete_unused(folder: Path) -> None:
-    """Delete entries that nobody has read for long, such as those of earlier versions."""
+    """Delete entries that were not read for long, such as those of earlier versions."""
     oldest = time.time() - _DAYS_UNUSED * _SECONDS_PER_DAY
     for place in folder.glob("*.*-*-*"):
         with suppress(OSError):  # another process may have deleted it

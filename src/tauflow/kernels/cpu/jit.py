@@ -71,7 +71,7 @@ def _register_name(function: Callable[..., Any], name: str | None) -> None:
     if key in _function_names or (made and name is None):
         raise ValueError(
             f"the function {key[1]} of {key[0]} could be taken for another one of that name in "
-            "kernels from the cache. Give each a name of its own: name=..."
+            "kernels from the cache. Give each another name: name=..."
         )
     _function_names.add(key)
 
@@ -115,7 +115,7 @@ def kernel(
     """Compile a function that Python calls: it runs without the GIL and is cached on disk.
 
     Entries are named by what is in all files that the kernel is made of, since it holds functions
-    of other files as they were: those of its own folder, of this one and of the engine.
+    of other files as they were: those of its folder, of this one and of the engine.
 
     Args:
         function: the kernel.
@@ -124,10 +124,10 @@ def kernel(
     if function is None:
         return lambda decorated: kernel(decorated, source_folders=source_folders)
     compiled = numba.njit(fastmath=FAST_MATH, error_model="numpy", nogil=True)(function)
-    own = Path(function.__code__.co_filename).parent
+    folder = Path(function.__code__.co_filename).parent
     compiled._cache = KernelCache(
         function,
-        digest_sources(own, *(_KERNELS_FOLDER / f for f in _SHARED_FOLDERS + source_folders)),
+        digest_sources(folder, *(_KERNELS_FOLDER / f for f in _SHARED_FOLDERS + source_folders)),
     )
     return compiled
 
@@ -149,13 +149,13 @@ def pause_gc() -> Iterator[None]:
 
 def log_compilation(kernel_name: str, *kernels: Any) -> None:
     """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
-    for one in kernels:
-        if one.signatures:
+    for function in kernels:
+        if function.signatures:
             continue
-        if not one._cache.has_entries(one.targetctx):
-            folder = one.stats.cache_path
+        if not function._cache.has_entries(function.targetctx):
+            folder = function.stats.cache_path
             where = f"kept in {folder}" if folder else "no folder to keep them can be written"
-            # A warning, which shows where nobody set up logging: half a minute of nothing worries.
+            # A warning, which shows where logging is not set up: half a minute of nothing worries.
             _log.warning(
                 "compiling the %s kernels once, some 5 to 20 seconds; %s", kernel_name, where
             )

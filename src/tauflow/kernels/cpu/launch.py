@@ -90,9 +90,9 @@ def _find_type(value: Any) -> types.Type:
 
 def _compile(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, types.TypeRef, int]:
     """Return what runs a kernel for arguments of such types, their types, and its address."""
-    found = tuple(map(_find_type, arguments))
-    signature = (*[types.int64] * 3, *found)
-    kinds = types.TypeRef(types.Tuple(found))
+    argument_types = tuple(map(_find_type, arguments))
+    signature = (*[types.int64] * 3, *argument_types)
+    kinds = types.TypeRef(types.Tuple(argument_types))
     with pause_gc():
         function.compile(signature)
         _launch.compile((types.int64, kinds))
@@ -118,21 +118,21 @@ def _run_slices(context, block, kinds):
         team, _, _, _, _, slices, first, stop = _load_words(builder, words, 0, _HEAD_SIZE)
         empty = function_type.args[1].pointee(None)  # no error
         outcome = [
-            cgutils.alloca_once_value(builder, one) for one in (stop.type(0), number(0), empty)
+            cgutils.alloca_once_value(builder, value) for value in (stop.type(0), number(0), empty)
         ]
         shared = cgutils.pack_struct(builder, [words, *outcome])
-        given = cgutils.alloca_once_value(builder, shared)
+        shared_address = cgutils.alloca_once_value(builder, shared)
         work = _make_work(context, builder.module, kinds.instance_type, function_type, shared.type)
         task = _make_task(builder.module, work)
         with builder.if_else(builder.icmp_signed("==", team, team.type(0))) as (alone, together):
             with alone:
-                builder.call(work, [given, first, stop, stop.type(1)])
+                builder.call(work, [shared_address, first, stop, stop.type(1)])
             with together:
                 start = ir.FunctionType(
                     ir.VoidType(), [task.type, cgutils.voidptr_t, number, number]
                 )
                 pool = builder.inttoptr(team, start.as_pointer())
-                data = builder.bitcast(given, cgutils.voidptr_t)
+                data = builder.bitcast(shared_address, cgutils.voidptr_t)
                 builder.call(pool, [task, data, builder.trunc(slices, number), number(0)])
         done, code, error = map(builder.load, outcome)
         status = convention._get_return_status(builder, code, error)
@@ -146,7 +146,7 @@ def _run_slices(context, block, kinds):
 def _load_words(builder, words, first, count):
     """Return some of the 64-bit integers at an address."""
     at = (builder.gep(words, [ir.IntType(32)(first + i)]) for i in range(count))
-    return [builder.load(one) for one in at]
+    return [builder.load(place) for place in at]
 
 
 def _make_work(context, module, kinds, function_type, shared):
@@ -172,18 +172,20 @@ def _make_work(context, module, kinds, function_type, shared):
     function = builder.inttoptr(address, function_type.as_pointer())
     values, _ = _unpack(context, builder, kinds, words, _HEAD_SIZE)
     packer = ArgPacker(context.data_model_manager, (*[types.int64] * 3, *kinds.types))
-    result, raised = (cgutils.alloca_once(builder, one.pointee) for one in function_type.args[:2])
+    result, raised = (cgutils.alloca_once(builder, kind.pointee) for kind in function_type.args[:2])
     with cgutils.for_range_slice(builder, *work.args[1:]) as (index, _):
         ends = [index, builder.add(index, integer(1))]
-        rows = [builder.sdiv(builder.mul(count, one), slices) for one in ends]
-        given = [index, *rows, *cgutils.unpack_tuple(builder, values)]
-        found = builder.call(function, [result, raised, *packer.as_arguments(builder, given)])
-        with builder.if_else(cgutils.is_null(builder, found)) as (succeeded, failed):
+        rows = [builder.sdiv(builder.mul(count, end), slices) for end in ends]
+        kernel_arguments = [index, *rows, *cgutils.unpack_tuple(builder, values)]
+        status = builder.call(
+            function, [result, raised, *packer.as_arguments(builder, kernel_arguments)]
+        )
+        with builder.if_else(cgutils.is_null(builder, status)) as (succeeded, failed):
             with succeeded:
                 builder.atomic_rmw("add", done, integer(1), "seq_cst")
             with failed:
                 builder.store(builder.load(raised), error)
-                builder.store(found, code)
+                builder.store(status, code)
     builder.ret_void()
     return work
 
@@ -200,7 +202,8 @@ def _make_task(module, work):
     _, *asked, _, _, slices = _load_words(builder, words, 0, 6)
     ask = ir.FunctionType(ir.IntType(32), []).as_pointer()
     rank, size = (
-        builder.sext(builder.call(builder.inttoptr(one, ask), []), slices.type) for one in asked
+        builder.sext(builder.call(builder.inttoptr(address, ask), []), slices.type)
+        for address in asked
     )
     builder.call(work, [shared, rank, slices, size])
     builder.ret_void()
@@ -211,8 +214,8 @@ def _unpack(context, builder, kind, words, at):
     """Return an argument of a type from the words of a block, and where the next one begins."""
     if isinstance(kind, types.BaseTuple):
         parts = []
-        for one in kind.types:
-            part, at = _unpack(context, builder, one, words, at)
+        for part_kind in kind.types:
+            part, at = _unpack(context, builder, part_kind, words, at)
             parts.append(part)
         return context.make_tuple(builder, kind, parts), at
     if isinstance(kind, types.Array):

@@ -44,8 +44,8 @@ def _run_tile(
         switch = builder.switch(code, end)
         for tile in list_tiles(_UNIT):
             block = builder.append_basic_block()
-            own = tile.rows + 8 * (0 if tile.is_masked else tile.vectors)
-            switch.add_case(_SIZE(own), block)
+            tile_code = tile.rows + 8 * (0 if tile.is_masked else tile.vectors)
+            switch.add_case(_SIZE(tile_code), block)
             builder.position_at_end(block)
             builder.call(build_tile(builder.module, _UNIT, tile), passed)
             builder.branch(end)
@@ -181,7 +181,7 @@ def _pad(columns):
 
 @inline
 def transpose(matrix):
-    """Return the transpose of a matrix in memory of its own, which products read row by row."""
+    """Return the transpose of a matrix in new memory, which products read row by row."""
     rows, columns = matrix.shape
     out = np.empty((columns, _pad(rows)), f4)
     _transpose_to(matrix, out)

@@ -194,9 +194,9 @@ def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
     for counter, value in zip(counters, following, strict=True):
         counter.add_incoming(_SIZE(0), start)
         counter.add_incoming(value, body)
-    for one, total in zip(chain(*before), chain(*after), strict=True):
-        one.add_incoming(nothing, start)
-        one.add_incoming(total, body)
+    for phi, total in zip(chain(*before), chain(*after), strict=True):
+        phi.add_incoming(nothing, start)
+        phi.add_incoming(total, body)
     builder.cbranch(builder.icmp_signed("<", following[0], terms), body, end)
 
     builder.position_at_end(end)

@@ -42,15 +42,15 @@ def find_bad_values(gaps, gap_count, states, state_count):
         states: address of numbers in float32, which have to be finite.
         state_count: how many.
     """
-    found, fine = 0, True
+    flags, fine = 0, True
     for gap in carray(to_pointer(gaps), gap_count, np.float32):
         fine &= (gap >= np.float32(0.0)) & (gap < np.float32(np.inf))
     if not fine:
-        found |= BAD_GAPS
+        flags |= BAD_GAPS
     fine = True
     for state in carray(to_pointer(states), state_count, np.float32):
         fine &= np.abs(state) < np.float32(np.inf)
-    return found if fine else found | BAD_STATES
+    return flags if fine else flags | BAD_STATES
 
 
 @kernel
@@ -73,13 +73,13 @@ def subtract_times(times, kind, valid, sequences, steps, has_front, gaps):
     mask = carray(to_pointer(valid if valid else gaps), sequences * steps if valid else 0, np.bool_)
     out = carray(to_pointer(gaps), (sequences, steps), np.float32)
     if kind == 0:
-        given = carray(to_pointer(times), count, np.float32).reshape((sequences, -1))
-        return _subtract(given, mask, has_front, out, 2.0**-23)
+        time_rows = carray(to_pointer(times), count, np.float32).reshape((sequences, -1))
+        return _subtract(time_rows, mask, has_front, out, 2.0**-23)
     if kind == 1:
-        given = carray(to_pointer(times), count, np.float64).reshape((sequences, -1))
-        return _subtract(given, mask, has_front, out, 2.0**-52)
-    given = carray(to_pointer(times), count, np.int64).reshape((sequences, -1))
-    return _subtract(given, mask, has_front, out, 0.0)
+        time_rows = carray(to_pointer(times), count, np.float64).reshape((sequences, -1))
+        return _subtract(time_rows, mask, has_front, out, 2.0**-52)
+    time_rows = carray(to_pointer(times), count, np.int64).reshape((sequences, -1))
+    return _subtract(time_rows, mask, has_front, out, 0.0)
 
 
 @inline

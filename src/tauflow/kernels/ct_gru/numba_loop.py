@@ -115,7 +115,7 @@ def ct_gru_forward(index, low, high, weights, activations, sequence):
     memories, rows, n = activations.traces, high - low, weights.W_q.shape[0]
     scales = sequence.decay_factors.shape[2]
     width = scales * n
-    found, fresh = np.empty((rows, scales, n), f4), np.empty((rows, n), f4)
+    decayed, fresh = np.empty((rows, scales, n), f4), np.empty((rows, n), f4)
     shares, least, total = np.empty((scales, n), f4), np.empty(n, f4), np.empty(n, f4)
     for t in range(sequence.decay_factors.shape[1]):
         now, read = t % activations.trace_sums.shape[0], activations.read[t, low:high]
@@ -123,15 +123,15 @@ def ct_gru_forward(index, low, high, weights, activations, sequence):
         before = memories[t % memories.shape[0], low:high]
         after = memories[(t + 1) % memories.shape[0], low:high]
         for row in range(rows):
-            _decay_traces(sequence, low + row, t, before[row], found[row])
-            _sum_scales(found[row], sums[row])
+            _decay_traces(sequence, low + row, t, before[row], decayed[row])
+            _sum_scales(decayed[row], sums[row])
         matmul(sums, W_h, read, True)
         for row in range(rows):
             _softmax_over_scales(read[row, :width], shares, least, total)
             chosen_row = chosen[row]
             chosen_row[:] = _ZERO
             for k in range(scales):
-                found_k, shares_k = found[row, k], shares[k]
+                found_k, shares_k = decayed[row, k], shares[k]
                 for j in range(n):
                     chosen_row[j] += shares_k[j] * found_k[j]
             copy(read[row, 2 * width :], fresh[row])
@@ -142,7 +142,7 @@ def ct_gru_forward(index, low, high, weights, activations, sequence):
                 q[j] = tanh(fresh[row, j])
             if _is_valid(sequence, b, t):
                 _softmax_over_scales(read[row, width : 2 * width], shares, least, total)
-                _update_traces(sequence, b, t, found[row], shares, q, after[row])
+                _update_traces(sequence, b, t, decayed[row], shares, q, after[row])
             else:
                 copy(before[row], after[row])
             _sum_scales(after[row].reshape(scales, n), sequence.out[b, t])
@@ -246,7 +246,7 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
     rows, n, scales = high - low, weights.W_q.shape[0], sequence.decay_factors.shape[2]
     width, wanted = scales * n, deltas.decay_factors.size > 0
     grad = deltas.traces[low:high].reshape(rows, scales, n)
-    found, after = np.empty((rows, scales, n), f4), np.empty((scales, n), f4)
+    decayed, after = np.empty((rows, scales, n), f4), np.empty((scales, n), f4)
     fresh, grad_source = np.empty((rows, n), f4), np.empty((rows, n), f4)
     shares, least, total = np.empty((scales, n), f4), np.empty(n, f4), np.empty(n, f4)
     nothing, no_left = np.zeros(n, f4), np.empty(0, f4)
@@ -261,16 +261,18 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
                 _add_to_all_scales(grad[row], grad_out)
                 continue
             z, q = read[row, width : 2 * width], read[row, 2 * width :]
-            _decay_traces(sequence, b, t, activations.traces[t, b], found[row])
+            _decay_traces(sequence, b, t, activations.traces[t, b], decayed[row])
             _softmax_over_scales(z, shares, least, total)
             if sequence.decays_first:
                 _add_to_all_scales(grad[row], grad_out)
             else:
                 if wanted:
-                    _mix_traces(found[row], shares, q, after)
+                    _mix_traces(decayed[row], shares, q, after)
                 _decay_backward(sequence.decay_factors[b, t], after, grad_out, grad[row], grad_left)
             grad_z = delta[row, width : 2 * width]
-            _update_traces_backward(found[row], shares, z, q, grad[row], grad_z, fresh[row], total)
+            _update_traces_backward(
+                decayed[row], shares, z, q, grad[row], grad_z, fresh[row], total
+            )
             copy(fresh[row], delta[row, 2 * width :])
         matmul(fresh, weights.W_q, grad_source, False)
         for row in range(rows):
@@ -282,7 +284,7 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
                 )
                 _softmax_over_scales(z, shares, least, total)
                 _retrieve_backward(
-                    found[row], shares, z, chosen, grad_source[row], grad[row], grad_z
+                    decayed[row], shares, z, chosen, grad_source[row], grad[row], grad_z
                 )
         matmul(delta, weights.W_h, grad_source, False)
         for row in range(rows):

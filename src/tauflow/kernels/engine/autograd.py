@@ -1,6 +1,6 @@
 """Run a program: the one node of autograd's graph, and the one pair of operators for compilers.
 
-A program's own backward pass writes into memory that it owns, which neither a graph of its own nor
+A program's own backward pass writes into memory that it owns, which neither a second graph nor
 a batch of incoming gradients can follow. Where either is wanted, the cell's steps are run again,
 by operations that autograd knows.
 """
@@ -83,12 +83,12 @@ class _SequenceFunction(torch.autograd.Function):
         out = kernel.allocate(config, inputs, wants)
         kernel.forward(config, mask, inputs, out, wants)
         ctx.call = kernel, config, mask, len(inputs)
-        kept: list[Tensor | None] = list(inputs)
+        saved: list[Tensor | None] = list(inputs)
         if not wants[STATE]:  # the caller's, who may change it
-            kept[STATE] = inputs[STATE].clone()
+            saved[STATE] = inputs[STATE].clone()
         if kernel.saves_x and not wants[X]:
-            kept[X] = None
-        _save_tensors(ctx, *kept, *(out.y,)[: kernel.needs_y], *out.saved_tensors)
+            saved[X] = None
+        _save_tensors(ctx, *saved, *(out.y,)[: kernel.needs_y], *out.saved_tensors)
         ctx.set_materialize_grads(False)
         return out.y, out.last
 
@@ -96,14 +96,14 @@ class _SequenceFunction(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
         saved, wants = _load_saved_tensors(ctx), ctx.needs_input_grad[3:]
         kernel, config, mask, count = ctx.call
-        inputs, kept, pulls = [*saved[:count]], saved[count:], GradOutputs(*grad_outputs)
+        inputs, saved_by_kernel, pulls = [*saved[:count]], saved[count:], GradOutputs(*grad_outputs)
         if inputs[X] is None:
-            inputs[X] = kernel.read_saved_x(config, inputs, kept)
+            inputs[X] = kernel.read_saved_x(config, inputs, saved_by_kernel)
         if should_recompute(pulls):
-            found = recompute_gradients(kernel, config, mask, inputs, pulls, wants)
+            gradients = recompute_gradients(kernel, config, mask, inputs, pulls, wants)
         else:
-            found = kernel.backward(config, mask, inputs, kept, pulls, wants)
-        return None, None, None, *found
+            gradients = kernel.backward(config, mask, inputs, saved_by_kernel, pulls, wants)
+        return None, None, None, *gradients
 
 
 _apply: Any = super(torch.autograd.Function, _SequenceFunction).apply
@@ -120,7 +120,10 @@ def _save_tensors(ctx: Any, *tensors: Tensor | None) -> None:
 
 
 def _describe(tensors: Sequence[Tensor | None]) -> list[Any]:
-    return [None if one is None else (one.shape, one.dtype, one.stride()) for one in tensors]
+    return [
+        None if tensor is None else (tensor.shape, tensor.dtype, tensor.stride())
+        for tensor in tensors
+    ]
 
 
 def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
@@ -134,10 +137,10 @@ def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
     tensors: tuple[Any, ...] = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
     if _describe(tensors) == ctx.kept_as:
         return tensors
-    found: list[Tensor | None] = []
+    restored: list[Tensor | None] = []
     for tensor, was in zip(tensors, ctx.kept_as, strict=True):
         if was is None:
-            found.append(None)
+            restored.append(None)
             continue
         if tensor.shape != was[0]:
             raise shape_error("backward", _SAVED_TENSOR, tensor, str(tuple(was[0])), _ADVICE)
@@ -145,8 +148,8 @@ def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
             raise DtypeError(
                 f"backward: {_SAVED_TENSOR} has dtype {tensor.dtype}, expected {was[1]}. {_ADVICE}"
             )
-        found.append(tensor if tensor.stride() == was[2] else _restore_strides(tensor, was[2]))
-    return tuple(found)
+        restored.append(tensor if tensor.stride() == was[2] else _restore_strides(tensor, was[2]))
+    return tuple(restored)
 
 
 def _restore_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
@@ -247,7 +250,7 @@ def sequence_backward(
     if flatten_sizes(inputs) != list(sizes):
         raise ShapeError(f"backward: {_SAVED_TENSOR} has another shape now. {_ADVICE}")
     with use_device(inputs[X]):
-        found = runs.backward(
+        gradients = runs.backward(
             runs.decode(config.split()),
             mask,
             inputs,
@@ -258,7 +261,7 @@ def sequence_backward(
     taken: set[int] = set()  # memory of what is returned, which no two may share
     return [
         _to_operator_gradient(gradient, tensor, taken) if want else tensor.new_empty(0)
-        for gradient, tensor, want in zip(found, inputs, needs_input_grad, strict=True)
+        for gradient, tensor, want in zip(gradients, inputs, needs_input_grad, strict=True)
     ]
 
 
@@ -268,7 +271,7 @@ def flatten_sizes(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _to_operator_gradient(gradient: Tensor | None, like: Tensor, used_storages: set[int]) -> Tensor:
-    """Return a gradient as an operator may: contiguous, and something where there is none."""
+    """Return a gradient as an operator may: contiguous, and zeros where no gradient came."""
     if gradient is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     gradient = gradient.to(like.dtype).contiguous()
@@ -309,7 +312,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
 
 def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
     saved = _load_saved_tensors(ctx)
-    inputs, (mask, *kept) = saved[: ctx.count], saved[ctx.count :]
+    inputs, (mask, *saved_by_kernel) = saved[: ctx.count], saved[ctx.count :]
     wants = [bool(want) for want in ctx.needs_input_grad[0]]
     pulls = GradOutputs(*grad_outputs[:2])
     if should_recompute(pulls):
@@ -322,14 +325,21 @@ def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple
             None,
             None,
         )
-    given = [
+    inputs_with_grad = [
         inputs[X].new_zeros(shape, dtype=dtype) if pull is None else pull
         for pull, (shape, dtype) in zip(pulls, ctx.results, strict=True)
     ]
-    found = sequence_backward(
-        list(inputs), mask, kept, given, ctx.program, ctx.form, wants, ctx.sizes
+    input_grads = sequence_backward(
+        list(inputs),
+        mask,
+        saved_by_kernel,
+        inputs_with_grad,
+        ctx.program,
+        ctx.form,
+        wants,
+        ctx.sizes,
     )
-    gradients = [g if want else None for g, want in zip(found, wants, strict=True)]
+    gradients = [g if want else None for g, want in zip(input_grads, wants, strict=True)]
     return gradients, None, None, None, None
 
 
@@ -359,25 +369,25 @@ def recompute_gradients(
     """Return the gradients of the inputs by running the cell's steps again, in single precision."""
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        own = [
+        leaves = [
             _make_leaf(value, create_graph) if want else value
             for value, want in zip(inputs, needs_input_grad, strict=True)
         ]
-        y, last = run_reference_steps(kernel, config, mask, *own)
+        y, last = run_reference_steps(kernel, config, mask, *leaves)
         results = y if grad_outputs.y is None else y[..., : grad_outputs.y.shape[-1]], last
         pulled = [
             (r, pull) for r, pull in zip(results, grad_outputs, strict=True) if pull is not None
         ]
-        found = iter(
+        gradients = iter(
             torch.autograd.grad(
                 [result for result, _ in pulled],
-                [value for value, want in zip(own, needs_input_grad, strict=True) if want],
+                [value for value, want in zip(leaves, needs_input_grad, strict=True) if want],
                 [pull for _, pull in pulled],
                 create_graph=create_graph,
                 allow_unused=True,
             )
         )
-    return [next(found) if want else None for want in needs_input_grad]
+    return [next(gradients) if want else None for want in needs_input_grad]
 
 
 def run_reference_steps(
@@ -400,5 +410,5 @@ def run_reference_steps(
 
 
 def _make_leaf(value: Tensor, create_graph: bool) -> Tensor:
-    """Return the input under a node of its own, past which its gradient is not pulled."""
+    """Return the input under a separate node, past which its gradient is not pulled."""
     return value.view_as(value) if create_graph else value.detach().requires_grad_()

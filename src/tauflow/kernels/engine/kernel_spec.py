@@ -43,7 +43,7 @@ class KernelCall:
 
 
 def copy_mask(mask: Tensor | None) -> Tensor | None:
-    """Return a copy of a mask that nobody else writes to."""
+    """Return a copy of a mask, to which the caller cannot write."""
     return None if mask is None else mask.clone(memory_format=torch.contiguous_format)
 
 
@@ -101,7 +101,7 @@ NeedsInputGrad = Sequence[bool]
 """Which inputs want a gradient; empty if no backward pass may follow."""
 
 Gradients = Sequence[Tensor | None]
-"""Of every input; ``None`` where none is wanted, or there is none."""
+"""Of every input; ``None`` where none is wanted, or no gradient flows."""
 
 
 class Outputs(NamedTuple):

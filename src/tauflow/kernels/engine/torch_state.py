@@ -1,4 +1,4 @@
-"""What torch tells of its own state only in private: all of it is asked for here.
+"""What torch tells of its state only in private: all of it is asked for here.
 
 Another version of torch may move any of these, which ``tests/unit/kernels/test_torch_state.py``
 notices.
@@ -91,7 +91,7 @@ def clear_cublas_workspaces() -> None:
     """Let the next products on a GPU take new workspaces, and no stream keep its last one.
 
     A product that is recorded goes on writing to the workspace of its stream, which must therefore
-    lie among the memory of the recording, and serve nobody else.
+    lie among the memory of the recording, and serve nothing else.
     """
     forget: Callable[[], None] | None = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if forget is not None:  # not in builds for CPUs
@@ -100,5 +100,5 @@ def clear_cublas_workspaces() -> None:
 
 def is_graph_retained() -> bool:
     """Whether the running backward pass may be followed by another one through the same graph."""
-    kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return kept is None or bool(kept())
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return keeps_graph is None or bool(keeps_graph())

@@ -77,17 +77,17 @@ def _take_block(size: int) -> Block:
             for i, block in enumerate(_cached_blocks)
             if size <= block.size <= _MAX_SIZE_RATIO * size
         ]
-        found = (
+        free_block = (
             _cached_blocks.pop(min(fitting, key=lambda i: _cached_blocks[i].size))
             if fitting
             else None
         )
-        block = np.empty(_round_up_size(size), np.float32) if found is None else found
+        block = np.empty(_round_up_size(size), np.float32) if free_block is None else free_block
         _used_bytes += block.nbytes
         _peak_bytes = max(_used_bytes, _PEAK_DECAY * _peak_bytes)
-        kept = sum(block.nbytes for block in _cached_blocks)
-        while kept > min(MAX_CACHED_BYTES, _CACHE_RATIO * _peak_bytes):
-            kept -= _cached_blocks.pop(0).nbytes
+        cached_bytes = sum(block.nbytes for block in _cached_blocks)
+        while cached_bytes > min(MAX_CACHED_BYTES, _CACHE_RATIO * _peak_bytes):
+            cached_bytes -= _cached_blocks.pop(0).nbytes
     return block
 
 

@@ -1,1 +1,1 @@
-"""Triton kernels generated from the traced step of a cell that has none of its own."""
+"""Triton kernels generated from the traced step of a cell without hand-written kernels."""

@@ -28,7 +28,7 @@ def check_linear(step: ValueGraph) -> None:
     Raises:
         TracingError: they are not.
     """
-    summed = {one.out.buffer for one in step.sums}
+    summed = {total.out.buffer for total in step.sums}
     for entry in step.after:
         reads = [read.buffer in summed for read in entry.reads]
         summed.add(entry.out.buffer)
@@ -62,8 +62,8 @@ def compute_parameter_gradients(
         captured: what the steps read of parameters.
     """
     memory = _Memory(step, captured, sums[0] if sums else captured[0])
-    for one, value in zip(step.sums, sums, strict=True):
-        memory.put(one.out, value.view(one.out.shape))
+    for total, value in zip(step.sums, sums, strict=True):
+        memory.put(total.out, value.view(total.out.shape))
     for entry in step.after:
         reads = [memory.at(read) for read in entry.reads]
         if entry.dims:
@@ -91,8 +91,8 @@ class _Memory:
     def put(self, register: Register, value: Tensor) -> None:
         """Write numbers to a place, which becomes their own memory if it is a whole region."""
         size = self.step.sizes[register.buffer]
-        whole = math.prod(register.shape) == size and register.is_contiguous()
-        if whole and register.buffer not in self.held and value.numel() == size:
+        is_complete = math.prod(register.shape) == size and register.is_contiguous()
+        if is_complete and register.buffer not in self.held and value.numel() == size:
             self.held[register.buffer] = value.contiguous().view(-1)
         else:
             self.at(register).copy_(value)

@@ -100,7 +100,7 @@ class KernelPair:
     @property
     def is_measured(self) -> bool:
         """Whether steps of such operations, of such a length and size, were measured on a GPU."""
-        steps = [one.step for one in (self.forward, self.backward) if one is not None]
+        steps = [pair.step for pair in (self.forward, self.backward) if pair is not None]
         return self.forward.weights <= max(_WARPS.values()) and all(
             len(step.values) <= _MAX_MEASURED_VALUES
             and all(isinstance(v.code, str) or v.code in _MEASURED_CODES for v in step.values)
@@ -139,29 +139,31 @@ def choose_launch(generated: GeneratedKernel) -> LaunchConfig:
 
 
 def _generate_kernel(step: ValueGraph, sizes: Sizes, carried: int, weights: int) -> GeneratedKernel:
-    found = GeneratedKernel(
+    generated = GeneratedKernel(
         step, split_into_phases(step, sizes.widths, carried), sizes, carried, weights
     )
-    found.source(resident=choose_launch(found).resident)  # raises if an operation cannot be written
-    return found
+    generated.source(
+        resident=choose_launch(generated).resident
+    )  # raises if an operation cannot be written
+    return generated
 
 
 def _make(
     graph: Graph,
-    given: Sequence[Tensor],
+    inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
     needs_grad: Sequence[bool] | None,
 ) -> KernelPair:
-    for tensor in (*given, *captured):
+    for tensor in (*inputs, *captured):
         if tensor.dtype not in (torch.float32, torch.bool):
             raise TracingError(f"it reads {tensor.dtype}")
-    state, *parts = given
+    state, *parts = inputs
     widths = tuple(part.shape[1] for part in parts)
 
     def sizes(step: ValueGraph) -> Sizes:
         return Sizes(widths, state.shape[1], list_read_tensors(step, captured))
 
-    forward = forward_step(graph, given, captured)
+    forward = forward_step(graph, inputs, captured)
     weights = matrix_entries(forward)
     if weights > _MAX_WEIGHTS:
         raise TracingError(
@@ -170,7 +172,7 @@ def _make(
         )
     backward = None
     if needs_grad is not None:
-        step = backward_step(graph, given, captured, needs_grad)
+        step = backward_step(graph, inputs, captured, needs_grad)
         check_linear(step)
         backward = _generate_kernel(step, sizes(step), values.GRAD, weights)
     return KernelPair(_generate_kernel(forward, sizes(forward), values.STATE, weights), backward)
@@ -285,10 +287,13 @@ class GeneratedSequenceKernel(SequenceKernel):
                 part_mask = None if mask is None else mask[part]
                 _launch(generated, part_mask, some, captured, keep=grad_outputs.y is not None)
                 if generated.step.totals:
-                    found = compute_parameter_gradients(
+                    part_totals = compute_parameter_gradients(
                         generated.step, _sums(generated, some), captured
                     )
-                    totals = {n: found[n] + totals[n] if n in totals else found[n] for n in found}
+                    totals = {
+                        n: part_totals[n] + totals[n] if n in totals else part_totals[n]
+                        for n in part_totals
+                    }
         captured_grads = [totals.get(number) for number in range(len(captured))]
         return [grad_steps if needs_grad[X] else None, grad_h, None, *captured_grads]
 
@@ -302,7 +307,7 @@ def _split_batch(generated: GeneratedKernel, B: int, T: int) -> list[slice]:
 def _of(part: slice, generated: GeneratedKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return what some sequences have of tensors, and what kernels leave to others after two.
 
-    Tensors of one axis stand for those that nobody reads or writes.
+    Tensors of one axis stand for those that are neither read nor written.
     """
     steps, before, *rest = (tensor if tensor.ndim == 1 else tensor[part] for tensor in tensors)
     size = steps.shape[0] * steps.shape[1] * generated.phases.width
@@ -352,13 +357,13 @@ def _sums(generated: GeneratedKernel, tensors: Sequence[Tensor]) -> list[Tensor]
 
     def columns(operand: SumOperand) -> Tensor:
         if operand.source is None:
-            whole, first = saved, 0
+            source, first = saved, 0
         elif operand.source == values.STATE:
-            whole, first = before, 0
+            source, first = before, 0
         else:
-            whole, first = steps, sum(widths[: operand.source])
+            source, first = steps, sum(widths[: operand.source])
         first += operand.start
-        return whole.view(rows, -1)[:, first : first + operand.width]
+        return source.view(rows, -1)[:, first : first + operand.width]
 
     return [
         columns(right).sum(0) if left is None else columns(left).T @ columns(right)

@@ -108,20 +108,20 @@ class _PhaseAssigner:
         self.kept: dict[int, list[StoreTarget]] = {0: [], 1: [], 2: []}
 
     def _depending(self, begin: set[int]) -> set[int]:
-        found = set(begin)
+        dependent = set(begin)
         for number, value in enumerate(self.values):
-            if found.intersection(value.args):
-                found.add(number)
-        return found
+            if dependent.intersection(value.args):
+                dependent.add(number)
+        return dependent
 
     def _ancestors(self, roots: Iterable[int]) -> set[int]:
-        found, waiting = set(), list(roots)
+        ancestors, waiting = set(), list(roots)
         while waiting:
             number = waiting.pop()
-            if number not in found:
-                found.add(number)
+            if number not in ancestors:
+                ancestors.add(number)
                 waiting += self.values[number].args
-        return found
+        return ancestors
 
     def _phase(self, number: int) -> int:
         """Return which kernel computes a value first: 0 before the loop, 1 in it, 2 after it."""
@@ -134,8 +134,8 @@ class _PhaseAssigner:
         step = self.step
         input_grads = self._input_grad_targets()
         sums = [
-            (None if one.left is None else self._operand(one.left), self._operand(one.right))
-            for one in step.sums
+            (None if total.left is None else self._operand(total.left), self._operand(total.right))
+            for total in step.sums
         ]
         by_phase: dict[int, list[StoreTarget]] = {0: [], 1: [], 2: []}
         for target in input_grads:
@@ -210,13 +210,13 @@ class _PhaseAssigner:
 
     def _kernel(self, phase: int, roots: set[int]) -> tuple[list[int], dict[int, int]]:
         """Return the values of a kernel, and which of them it reads from the buffer."""
-        own: set[int] = set()
+        computed: set[int] = set()
         read: set[int] = set()
         waiting = [root for root in roots if self.values[root].is_per_row]
         while waiting:
             number = waiting.pop()
             value = self.values[number]
-            if number in own or number in read or not value.is_per_row:
+            if number in computed or number in read or not value.is_per_row:
                 continue
             if value.code != GIVEN and self._phase(number) < phase:
                 read.add(number)
@@ -224,12 +224,12 @@ class _PhaseAssigner:
             if value.code == GIVEN and value.extra[0] == GRAD and phase == 2:
                 read.add(number)
                 continue
-            own.add(number)
+            computed.add(number)
             waiting += value.args
-        self._recompute(own, read)
-        return sorted(own | read), {number: self._slot(number) for number in sorted(read)}
+        self._recompute(computed, read)
+        return sorted(computed | read), {number: self._slot(number) for number in sorted(read)}
 
-    def _recompute(self, own: set[int], read: set[int]) -> None:
+    def _recompute(self, computed: set[int], read: set[int]) -> None:
         """Compute again what follows at little cost from what is there anyway."""
         changed = True
         while changed:
@@ -237,11 +237,13 @@ class _PhaseAssigner:
             for number in sorted(read):
                 value = self.values[number]
                 is_per_row = [arg for arg in value.args if self.values[arg].is_per_row]
-                there = all(arg in own or arg in read or self._is_given(arg) for arg in is_per_row)
+                there = all(
+                    arg in computed or arg in read or self._is_given(arg) for arg in is_per_row
+                )
                 if value.code in _CHEAP and there:
                     read.discard(number)
-                    own.add(number)
-                    own.update(arg for arg in is_per_row if arg not in read)
+                    computed.add(number)
+                    computed.update(arg for arg in is_per_row if arg not in read)
                     changed = True
 
     def _is_given(self, number: int) -> bool:

@@ -104,10 +104,10 @@ def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Tens
     Returns:
         Sources, and of each that is turned how many columns become rows.
     """
-    found: dict[TensorSource, int] = {}
+    sources: dict[TensorSource, int] = {}
     for value in step.values:
         if value.code == OUTSIDE:
-            found[TensorSource(value.extra[0], 0)] = 0
+            sources[TensorSource(value.extra[0], 0)] = 0
         elif value.code == PRODUCT:
             for number, _, (down, across), _ in value.extra:
                 turned = 0
@@ -116,8 +116,8 @@ def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Tens
                         zip(captured[number].stride(), captured[number].shape, strict=True)
                     )
                     turned = sides.get(across, 0) if sides.keys() == {1, across} else 0
-                found[TensorSource(number, across if turned else 0)] = turned
-    return dict(sorted(found.items()))
+                sources[TensorSource(number, across if turned else 0)] = turned
+    return dict(sorted(sources.items()))
 
 
 def to_kernel_layout(source: TensorSource, tensor: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class _Writer:
 
     def _fixed(self, roots: Sequence[StoreTarget]) -> list[int]:
         """Return the values without rows that are needed, in order."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         waiting = [
             arg
             for n in self.kernel.values
@@ -209,10 +209,10 @@ class _Writer:
             waiting += [atom.value for atom in self.step.state]
         while waiting:
             number = waiting.pop()
-            if number not in found and not self.values[number].is_per_row:
-                found.add(number)
+            if number not in numbers and not self.values[number].is_per_row:
+                numbers.add(number)
                 waiting += self.values[number].args
-        return sorted(found)
+        return sorted(numbers)
 
     def _ranges(self) -> list[str]:
         return [f"c{n} = tl.arange(0, {n})[None, :]" for n in sorted(self.tiles)]

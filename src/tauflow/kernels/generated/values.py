@@ -116,25 +116,25 @@ class ValueGraph(NamedTuple):
     literals: dict[int, Array]
 
 
-def forward_step(graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]) -> ValueGraph:
+def forward_step(graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor]) -> ValueGraph:
     """Return the values of a step."""
     program = InstructionList()
-    trace = trace_forward(LoweringMode(program), graph, given, captured)
+    trace = trace_forward(LoweringMode(program), graph, inputs, captured)
     columns = ColumnLayout(program, [register.buffer for register in trace.given], captured)
     builder = _Builder(columns, [register.buffer for register in trace.given], None)
     return builder.step(trace.given[0].buffer, [], [])
 
 
 def backward_step(
-    graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor], needs_grad: Sequence[bool]
+    graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor], needs_grad: Sequence[bool]
 ) -> ValueGraph:
     """Return the values of a step's gradient."""
     program = InstructionList()
-    trace = trace_back(LoweringMode(program), graph, given, captured, needs_grad)
+    trace = trace_back(LoweringMode(program), graph, inputs, captured, needs_grad)
     assert trace.pull is not None
     input_grads = [None if register is None else register.buffer for register in trace.pulled]
     regions = [register.buffer for register in trace.given]
-    row_regions = [*regions, trace.pull.buffer, *(one for one in input_grads if one is not None)]
+    row_regions = [*regions, trace.pull.buffer, *(grad for grad in input_grads if grad is not None)]
     columns = ColumnLayout(program, row_regions, captured)
     builder = _Builder(columns, regions, trace.pull.buffer)
     return builder.step(trace.pull.buffer, input_grads, trace.totals)
@@ -185,15 +185,15 @@ class _Cuts:
         return self.at[span.region]
 
     def _cut_wide(self) -> bool:
-        found = False
+        has_cut = False
         for region, cuts in self.at.items():
             if region not in self.columns.is_per_row:
                 continue
             for a, b in self.between(region, 0, self.columns.width(region)):
                 if b - a > MAX_TILE_COLUMNS:
                     cuts.update(range(a, b, MAX_TILE_COLUMNS))
-                    found = True
-        return found
+                    has_cut = True
+        return has_cut
 
     def between(self, region: int, start: int, end: int) -> list[tuple[int, int]]:
         """Return where each tile of some columns begins and ends."""
@@ -205,13 +205,13 @@ class _Cuts:
 class _Builder:
     """Makes values of operations on columns."""
 
-    def __init__(self, columns: ColumnLayout, given: Sequence[int], pull: int | None) -> None:
+    def __init__(self, columns: ColumnLayout, inputs: Sequence[int], pull: int | None) -> None:
         self.columns, self.cuts = columns, _Cuts(columns)
         self.values: list[Value] = []
         self.sums: list[Sum] = []
         self._numbers: dict[Value, int] = {}
         self._held: dict[tuple[int, int], int] = {}
-        self._given = {region: number - 1 for number, region in enumerate(given)}
+        self._given = {region: number - 1 for number, region in enumerate(inputs)}
         if pull is not None:
             self._given[pull] = GRAD
         self._fetches = {fetch.buffer: fetch for fetch in columns.program.fetches}

@@ -2,7 +2,7 @@
 
 A launch from Python takes several microseconds, which is longer than a small step takes on the
 device. A loop over time therefore runs in chunks of :data:`MAX_CHUNK_STEPS` steps, and what is left
-over in chunks of half as many, a quarter, and so on, on tensors of the recording's own: what a
+over in chunks of half as many, a quarter, and so on, on separate tensors of the recording: what a
 chunk reads is copied in and what it writes is copied out, a dozen launches in place of a hundred.
 Neither the number of steps nor the addresses of a call's tensors matter to a recording, so that it
 serves sequences of any length. Steps that CUDA cannot record are launched one by one, after a
@@ -144,22 +144,22 @@ class _CapturedLoop:
     ) -> tuple[TensorGroup, Callable[[], None]]:
         """Return tensors like those of a part, and what runs its steps on them."""
         pairs = zip((*loop.fixed, *loop.carry), (*self.fixed, *self.carry), strict=True)
-        own = _allocate_static(part, {_memory_key(tensor): twin for tensor, twin in pairs})
-        groups = (self.fixed, loop.fixed), (self.carry, loop.carry), (own, part)
+        static = _allocate_static(part, {_memory_key(tensor): twin for tensor, twin in pairs})
+        groups = (self.fixed, loop.fixed), (self.carry, loop.carry), (static, part)
         for twins, tensors in groups:  # numbers that steps can take
             copy_tensors(twins, tensors)
         with torch.inference_mode(False):  # whose tensors serve no other mode
-            return own, capture_graph(lambda: loop.run(self.fixed, self.carry, own))
+            return static, capture_graph(lambda: loop.run(self.fixed, self.carry, static))
 
     def _replay_chunks(self, loop: TimeLoop) -> None:
         copy_tensors(self.fixed, loop.fixed)
         copy_tensors(self.carry, loop.carry)
         for first, last in _split_chunks(loop.steps, is_reversed=loop.is_reversed):
-            own, launch = self.chunks[last - first]
+            static, launch = self.chunks[last - first]
             part = loop.part(first, last)
-            copy_tensors(_get_fields(own, loop.reads), _get_fields(part, loop.reads))
+            copy_tensors(_get_fields(static, loop.reads), _get_fields(part, loop.reads))
             launch()
-            copy_tensors(_get_fields(part, loop.writes), _get_fields(own, loop.writes))
+            copy_tensors(_get_fields(part, loop.writes), _get_fields(static, loop.writes))
         copy_tensors(loop.carry, self.carry)
 
 
@@ -181,18 +181,18 @@ def _get_captured_loop(loop: TimeLoop) -> _CapturedLoop | None:
         return None
     shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
     memory = [_memory_key(tensor) for tensor in tensors]
-    shared = tuple(memory.index(one) for one in memory)
+    shared = tuple(memory.index(key_of_memory) for key_of_memory in memory)
     # A stream keeps the copies of one call before those of the next.
     stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
     key = (loop.key, like.device, stream, shapes, shared)
     with _lock:
-        found = None
+        captured_loop = None
         if key in _seen_keys:
-            found = _captured_loops.get(key) or _CapturedLoop(loop, size)
-            _store_latest(_captured_loops, key, found)
+            captured_loop = _captured_loops.get(key) or _CapturedLoop(loop, size)
+            _store_latest(_captured_loops, key, captured_loop)
         _store_latest(_seen_keys, key, None)
         _evict_oldest()
-    return found
+    return captured_loop
 
 
 def _store_latest(cache: OrderedDict[Hashable, Any], key: Hashable, value: object) -> None:
@@ -259,7 +259,7 @@ register_release_callback(clear_captures)
 
 def _allocate_static(group: TensorGroup, static_tensors: dict[Hashable, Tensor]) -> TensorGroup:
     """Return empty tensors of the same shapes; one for all that share memory."""
-    found = []
+    tensors = []
     with torch.inference_mode(False):  # whose tensors serve no other mode
         for tensor in group:
             key = _memory_key(tensor)
@@ -267,8 +267,8 @@ def _allocate_static(group: TensorGroup, static_tensors: dict[Hashable, Tensor])
                 static_tensors[key] = torch.empty(
                     tensor.shape, dtype=tensor.dtype, device=tensor.device
                 )
-            found.append(static_tensors[key])
-    return type(group)(*found)
+            tensors.append(static_tensors[key])
+    return type(group)(*tensors)
 
 
 def _memory_key(tensor: Tensor) -> Hashable:

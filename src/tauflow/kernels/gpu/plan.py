@@ -26,7 +26,7 @@ class CorePlan:
     """A closed-form cell as a kernel sees it.
 
     Args:
-        units: of a backbone layer, filled up to a power of two; neurons if there is none.
+        units: of a backbone layer, filled up to a power of two; neurons without a backbone.
         width: neurons, filled up likewise.
         layers: of the backbone.
         heads: four, three without a time bias, or one in the pure form.

@@ -223,7 +223,7 @@ def _make_packed_layout(matrix: NDArray[Any]) -> SynapseLayout:
 
 
 def _make_order(
-    own: NDArray[np.int64],
+    near: NDArray[np.int64],
     other: NDArray[np.int64],
     neurons: int,
     entries: NDArray[np.int64],
@@ -232,21 +232,21 @@ def _make_order(
     """Sort synapses by their rank at their own neuron; neurons with the most come first.
 
     Args:
-        own: neuron of each synapse.
+        near: neuron of each synapse.
         other: what is at its other end.
         neurons: how many there are.
         entries: of the flattened matrix.
         count: of all entries.
     """
-    degrees = np.bincount(own, minlength=neurons)
+    degrees = np.bincount(near, minlength=neurons)
     position = np.empty(neurons, np.int64)
     position[np.argsort(-degrees, kind="stable")] = np.arange(neurons)
-    grouped = np.argsort(own, kind="stable")
-    rank = np.empty_like(own)
-    rank[grouped] = np.arange(len(own)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    grouped = np.argsort(near, kind="stable")
+    rank = np.empty_like(near)
+    rank[grouped] = np.arange(len(near)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     counts = np.bincount(rank)
     starts = np.concatenate([[0], np.cumsum(-(-counts // LANES) * LANES)])
-    places = starts[rank] + position[own]
+    places = starts[rank] + position[near]
     others, index = np.zeros(starts[-1], np.int64), np.full(starts[-1], count)
     others[places], index[places] = other, entries
     return SynapseOrder(index, *(a.astype(np.uint32) for a in (starts, counts, others, position)))

@@ -79,13 +79,13 @@ def run_lrc(call: KernelCall) -> tuple[Tensor, Tensor]:
 def _load_kernels(name: str) -> tuple[Any, Any]:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
     loops = import_kernels("ltc.numba_loop")
-    found = (
+    kernels = (
         (loops.ltc_forward, loops.ltc_backward)
         if name == "LTC"
         else (loops.lrc_forward, loops.lrc_backward)
     )
-    log_compilation(name, *found)
-    return found
+    log_compilation(name, *kernels)
+    return kernels
 
 
 class LTCKernel(OperatorKernel):
@@ -136,8 +136,8 @@ class SynapseKernel(OperatorKernel):
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _), new = inputs[STATE], inputs[DT].shape, get_allocator(inputs[STATE])
         parts, E = self.count_kept(config, needs_input_grad)
-        kept = new(parts, B if needs_input_grad else 0, T, E, h.shape[1])
-        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (kept,))
+        saved = new(parts, B if needs_input_grad else 0, T, E, h.shape[1])
+        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (saved,))
 
     def forward(
         self,
@@ -172,7 +172,7 @@ class SynapseKernel(OperatorKernel):
     ) -> tuple[Tensor, ...]:
         """Return gradients of input, state, gaps (B, T), both weights, and neurons, (3, N)."""
         u, h = inputs[:2]
-        states, kept = saved_tensors
+        states, potentials = saved_tensors
         (B, T, N), slices = states.shape, count_slices(len(states))
         sides = [*zip(self.get_layouts(inputs), inputs[3:5], strict=True)]
         gradients = layout.SynapseGradients(
@@ -190,7 +190,7 @@ class SynapseKernel(OperatorKernel):
             _make_inputs(mask, inputs),
             tuple([order.pack(weights, is_backward=True) for order, weights in sides]),
             self.make_solver(config, inputs, is_backward=True),
-            input_array(kept),
+            input_array(potentials),
             layout.SynapseGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
             gradients,
         )
@@ -198,7 +198,7 @@ class SynapseKernel(OperatorKernel):
             gradients.u,
             gradients.h,
             gradients.dt,
-            *(one[0] if slices == 1 else one.sum(0) for one in gradients[3:6]),
+            *(sums[0] if slices == 1 else sums.sum(0) for sums in gradients[3:6]),
         )
 
 
@@ -240,8 +240,8 @@ class NumbaLTC(SynapseKernel, LTCKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        *found, neurons = self._run_backward(config, mask, inputs, saved_tensors, grad_outputs)
-        grad_u, grad_h, grad_delta, *grad_weights = found
+        *gradients, neurons = self._run_backward(config, mask, inputs, saved_tensors, grad_outputs)
+        grad_u, grad_h, grad_delta, *grad_weights = gradients
         return [
             grad_u,
             grad_h,
@@ -301,15 +301,15 @@ class NumbaLRC(SynapseKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        gate, kept, N = inputs[6:], saved_tensors[1], inputs[STATE].shape[1]
-        grad_q = torch.empty_like(kept[0]) if gate else None
-        *found, neurons = self._run_backward(
+        gate, saved, N = inputs[6:], saved_tensors[1], inputs[STATE].shape[1]
+        grad_q = torch.empty_like(saved[0]) if gate else None
+        *gradients, neurons = self._run_backward(
             config, mask, inputs, saved_tensors, grad_outputs, grad_q
         )
-        grad_x, grad_h, grad_dt, *grad_weights = found
+        grad_x, grad_h, grad_dt, *grad_weights = gradients
         of_gate: list[Tensor | None] = []
         if grad_q is not None:
-            grad_W = grad_q.view(-1, N).T @ kept[0].view(-1, N)
+            grad_W = grad_q.view(-1, N).T @ saved[0].view(-1, N)
             of_gate = [None, None, grad_W, *(neurons[2] for _ in gate[3:])]
         return [
             grad_x,
@@ -348,5 +348,5 @@ def _make_inputs(mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:
 
 
 NUMBA_LTC = OPERATORS[NumbaLTC.name] = NumbaLTC()
-"""Without orders of its own."""
+"""Without orders."""
 NUMBA_LRC = OPERATORS[NumbaLRC.name] = NumbaLRC(*[layout.DENSE_LAYOUT] * 2)

@@ -52,13 +52,13 @@ def _get_lengths(rows, gaps, substeps, delta):
 
 
 @inline(force=True)
-def run_forward(evaluate, low, high, samples, synapses, method, h, out, last, kept):
+def run_forward(evaluate, low, high, samples, synapses, method, h, out, last, saved):
     """Run sequences ``low`` to ``high``.
 
     Args:
         evaluate: takes an evaluation; see :func:`.numba_substeps.ltc_evaluation`.
         low, high: slice of the batch.
-        samples, method, kept: see :mod:`tauflow.kernels.ltc`.
+        samples, method, saved: see :mod:`tauflow.kernels.ltc`.
         synapses: sensory and recurrent ones, packed.
         h: (B, N), potentials before the first step.
         out: (B, T, N), receives those after each step.
@@ -88,38 +88,38 @@ def run_forward(evaluate, low, high, samples, synapses, method, h, out, last, ke
                     copy_rows(rows, input_drive, drive)
                     copy_rows(rows, input_conductance, conductance)
                     block, sums = (first, rows, t, e), (drive, conductance)
-                    evaluate(method, samples, recurrent, kept, block, valid, delta, v, sums, work)
-            elif kept.shape[1] > 0:  # and multiplied by gradients of 0
-                kept[0, first : first + rows, t] = _ZERO
+                    evaluate(method, samples, recurrent, saved, block, valid, delta, v, sums, work)
+            elif saved.shape[1] > 0:  # and multiplied by gradients of 0
+                saved[0, first : first + rows, t] = _ZERO
             copy_rows(rows, v, out[first:, t])
         copy_rows(rows, v, last[first:])
     memory[0] = _ZERO  # so that it is kept until here
 
 
 @kernel
-def ltc_forward(index, low, high, samples, synapses, method, h, out, last, kept):
+def ltc_forward(index, low, high, samples, synapses, method, h, out, last, saved):
     """Run a slice of sequences of an LTC; see :func:`run_forward`."""
     memory_x, x = pack_synapses(arrange_conductances, synapses[0])
-    memory, own = pack_synapses(arrange_conductances, synapses[1])
-    run_forward(ltc_evaluation, low, high, samples, (x, own), method, h, out, last, kept)
+    memory, packed = pack_synapses(arrange_conductances, synapses[1])
+    run_forward(ltc_evaluation, low, high, samples, (x, packed), method, h, out, last, saved)
     memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
 @kernel
-def lrc_forward(index, low, high, samples, synapses, method, h, out, last, kept):
+def lrc_forward(index, low, high, samples, synapses, method, h, out, last, saved):
     """Run a slice of sequences of an LRC; see :func:`run_forward`."""
     memory_x, x = pack_synapses(arrange_weights, synapses[0])
-    memory, own = pack_synapses(arrange_weights, synapses[1])
-    run_forward(lrc_evaluation, low, high, samples, (x, own), method, h, out, last, kept)
+    memory, packed = pack_synapses(arrange_weights, synapses[1])
+    run_forward(lrc_evaluation, low, high, samples, (x, packed), method, h, out, last, saved)
     memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
 @inline(force=True)
-def _load_potentials(kept, first, rows, t, e, at):
+def _load_potentials(saved, first, rows, t, e, at):
     """Read the potentials of an evaluation."""
     for row in range(rows):
         for j in range(at.shape[1]):
-            at[row, j] = kept[0, first + row, t, e, j]
+            at[row, j] = saved[0, first + row, t, e, j]
 
 
 @inline(force=True)
@@ -152,10 +152,10 @@ def _write_input_gradients(samples, first, rows, t, grad_u_t, gradients):
     """Keep the gradients of a step's inputs; those of q are summed over the sub-steps."""
     copy_rows(rows, grad_u_t[:, : samples.sources], gradients.u[first:, t, : samples.sources])
     for row in range(rows if gradients.q.size > 0 else 0):
-        own = gradients.u[first + row, t, samples.sources :]
-        own[:] = _ZERO
+        grad_potentials = gradients.u[first + row, t, samples.sources :]
+        grad_potentials[:] = _ZERO
         for e in range(gradients.q.shape[2]):
-            add(own, gradients.q[first + row, t, e])
+            add(grad_potentials, gradients.q[first + row, t, e])
 
 
 @inline(force=True)
@@ -183,7 +183,7 @@ def _end_evaluation(method, first, rows, t, e, grad_v, work, gradients):
 
 @inline(force=True)
 def _run_backward(
-    step, currents, low, high, samples, synapses, method, kept, grad_outputs, gradients
+    step, currents, low, high, samples, synapses, method, saved, grad_outputs, gradients
 ):
     """Run sequences ``low`` to ``high`` backwards.
 
@@ -196,12 +196,12 @@ def _run_backward(
     """
     u, (_, T, N), stages, D = samples.u, grad_outputs.out.shape, method.stages, samples.sources
     sensory, recurrent = synapses
-    whole = gradients.sensory, gradients.recurrent, gradients.neurons
+    slice_totals = gradients.sensory, gradients.recurrent, gradients.neurons
     size = 4 * (sensory.weights.shape[1] + recurrent.weights.shape[1]) + 3 * N
     count = max(1, stages)
     memory = np.zeros(2 * size + 4 * (9 + count) * N + 8 * D + 4, f4)
     total = _view_sums(memory, 0, sensory, recurrent, N)
-    own = _view_sums(memory, size, sensory, recurrent, N)
+    step_sums = _view_sums(memory, size, sensory, recurrent, N)
     evaluations = method.substeps * max(1, stages)
     steps_per_sum = max(1, _TERMS_PER_SUM // evaluations)
     blocks, rest = view(memory, 2 * size, (9 + count, 4, N)), 2 * size + 4 * (9 + count) * N
@@ -225,30 +225,40 @@ def _run_backward(
                 _get_lengths(rows, samples.dt[first:, t], method.substeps, delta)
                 for e in range(evaluations - 1, -1, -1):
                     grad_at = grad_v if stages == 0 else work[2][e % stages]
-                    _load_potentials(kept, first, rows, t, e, at)
+                    _load_potentials(saved, first, rows, t, e, at)
                     if rows < 4 or is_masked:
                         grad_drive[:], grad_conductance[:] = _ZERO, _ZERO
                     block, sums = (
                         (first, rows, t, e),
-                        (grad_v, grad_drive, grad_conductance, own[2]),
+                        (grad_v, grad_drive, grad_conductance, step_sums[2]),
                     )
-                    step(method, kept, block, valid, delta, (at, after), sums, work, gradients)
+                    step(method, saved, block, valid, delta, (at, after), sums, work, gradients)
                     _add_and_copy(grad_input_drive, grad_drive, at, after)
                     _add_and_copy(grad_input_conductance, grad_conductance, at, after)
-                    currents(rows, at, recurrent, grad_drive, grad_conductance, grad_at, own[1])
+                    currents(
+                        rows, at, recurrent, grad_drive, grad_conductance, grad_at, step_sums[1]
+                    )
                     _end_evaluation(method, first, rows, t, e, grad_v, work, gradients)
                 copy_rows(rows, u[first:, t], u_t)
                 currents(
-                    rows, u_t, sensory, grad_input_drive, grad_input_conductance, grad_u_t, own[0]
+                    rows,
+                    u_t,
+                    sensory,
+                    grad_input_drive,
+                    grad_input_conductance,
+                    grad_u_t,
+                    step_sums[0],
                 )
-                _add_to_neurons(rows, method, own[2], grad_input_drive, grad_input_conductance)
+                _add_to_neurons(
+                    rows, method, step_sums[2], grad_input_drive, grad_input_conductance
+                )
             elif gradients.q.size > 0:
                 gradients.q[first : first + rows, t] = _ZERO
             _write_input_gradients(samples, first, rows, t, grad_u_t, gradients)
             if t % steps_per_sum == 0:
-                _add_and_reset_all(total, own)
+                _add_and_reset_all(total, step_sums)
             if t % _SUMS_PER_SUM == 0:
-                _add_and_reset_all(whole, total)
+                _add_and_reset_all(slice_totals, total)
         copy_rows(rows, grad_v, gradients.h[first:])
     memory[0] = _ZERO  # so that it is kept until here
 
@@ -262,7 +272,7 @@ def _get_slice_gradients(gradients, index, sensory, recurrent):
 
 
 @kernel
-def ltc_backward(index, low, high, samples, synapses, method, kept, grad_outputs, gradients):
+def ltc_backward(index, low, high, samples, synapses, method, saved, grad_outputs, gradients):
     """Run a slice of sequences of an LTC backwards, adding to the slice's own gradients.
 
     Args:
@@ -273,27 +283,31 @@ def ltc_backward(index, low, high, samples, synapses, method, kept, grad_outputs
     """
     memory_x, x = pack_synapses(arrange_conductances_backward, synapses[0])
     memory, h = pack_synapses(arrange_conductances_backward, synapses[1])
-    own = _get_slice_gradients(gradients, index, x, h)
+    slice_gradients = _get_slice_gradients(gradients, index, x, h)
     _run_backward(
         ltc_evaluation_backward, synaptic_currents_backward,
-        low, high, samples, (x, h), method, kept, grad_outputs, own,
+        low, high, samples, (x, h), method, saved, grad_outputs, slice_gradients,
     )  # fmt: skip
     of_x, of_h = gradients.sensory[index], gradients.recurrent[index]
-    store_weight_gradients(conductance_factors, own.sensory, synapses[0], of_x)
-    store_weight_gradients(conductance_factors, own.recurrent, synapses[1], of_h)
+    store_weight_gradients(conductance_factors, slice_gradients.sensory, synapses[0], of_x)
+    store_weight_gradients(conductance_factors, slice_gradients.recurrent, synapses[1], of_h)
     memory_x[0], memory[0] = _ZERO, _ZERO
 
 
 @kernel
-def lrc_backward(index, low, high, samples, synapses, method, kept, grad_outputs, gradients):
+def lrc_backward(index, low, high, samples, synapses, method, saved, grad_outputs, gradients):
     """Run a slice of sequences of an LRC backwards; see :func:`ltc_backward`."""
     memory_x, x = pack_synapses(arrange_weights, synapses[0])
     memory, h = pack_synapses(arrange_weights, synapses[1])
-    own = _get_slice_gradients(gradients, index, x, h)
+    slice_gradients = _get_slice_gradients(gradients, index, x, h)
     _run_backward(
         lrc_evaluation_backward, weighted_currents_backward,
-        low, high, samples, (x, h), method, kept, grad_outputs, own,
+        low, high, samples, (x, h), method, saved, grad_outputs, slice_gradients,
     )  # fmt: skip
-    store_weight_gradients(weight_factors, own.sensory, synapses[0], gradients.sensory[index])
-    store_weight_gradients(weight_factors, own.recurrent, synapses[1], gradients.recurrent[index])
+    store_weight_gradients(
+        weight_factors, slice_gradients.sensory, synapses[0], gradients.sensory[index]
+    )
+    store_weight_gradients(
+        weight_factors, slice_gradients.recurrent, synapses[1], gradients.recurrent[index]
+    )
     memory_x[0], memory[0] = _ZERO, _ZERO

@@ -73,29 +73,29 @@ def _lrc_step(h, f, u, e, length, implicit, after):
 
 
 @inline(force=True)
-def lrc_evaluation(method, samples, recurrent, kept, block, valid, delta, v, sums, work):
+def lrc_evaluation(method, samples, recurrent, saved, block, valid, delta, v, sums, work):
     """Take a sub-step; arguments are those of :func:`.numba_substeps.ltc_evaluation`.
 
-    ``kept`` receives h, r, a and, with an elastance, q; drive and conductance are u and f.
+    ``saved`` receives h, r, a and, with an elastance, q; drive and conductance are u and f.
     """
     (first, rows, t, sub), (u, f), (q, after, length, _) = block, sums, work
-    keeps, liquid, N = kept.shape[1] > 0, method.W.size > 0, v.shape[1]
+    keeps, liquid, N = saved.shape[1] > 0, method.W.size > 0, v.shape[1]
     synaptic_currents(rows, v, recurrent, u, f)
     if liquid:
         copy_rows(rows, samples.u[first:, t, samples.u.shape[2] - N :], q)
         matmul_add_four(v, method.W, q)
     if keeps:
-        copy_rows(rows, v, kept[0, first:, t, sub])
+        copy_rows(rows, v, saved[0, first:, t, sub])
     if keeps and liquid:
-        copy_rows(rows, q, kept[3, first:, t, sub])
+        copy_rows(rows, q, saved[3, first:, t, sub])
     for row in range(rows):
         _elastance_lengths(q[row], method.s, delta[row], liquid, length)
         _lrc_step(v[row], f[row], u[row], method.leak[1], length, method.implicit, after)
         if valid[row]:
             copy(after, v[row])
     if keeps:
-        copy_rows(rows, f, kept[1, first:, t, sub])
-        copy_rows(rows, u, kept[2, first:, t, sub])
+        copy_rows(rows, f, saved[1, first:, t, sub])
+        copy_rows(rows, u, saved[2, first:, t, sub])
 
 
 @inline(force=True, math=EXACT_DIVISION)
@@ -126,10 +126,10 @@ def _lrc_step_backward(row, method, has_elastance, delta, gradients):
             elastance = sigmoid(q[j])
             slope = elastance - elastance * elastance
         length = delta * elastance
-        grad_next, kept, at = grad_h[j], _ONE - length * r[j], h[j]
+        grad_next, decay, at = grad_h[j], _ONE - length * r[j], h[j]
         if method.implicit:
             grad_next /= _ONE + length * r[j]
-            kept, at = _ONE, after[j]
+            decay, at = _ONE, after[j]
         grad_a = length * grad_next
         grad_length = grad_next * (e[j] * a[j] - r[j] * at)
         grad_f[j] = -grad_a * at * (r[j] - r[j] * r[j])
@@ -139,12 +139,12 @@ def _lrc_step_backward(row, method, has_elastance, delta, gradients):
         grad_q[j] = grad_length * delta * slope
         if symmetric:
             grad_neuron[2, j] += grad_length * delta * shift
-        grad_h[j] = grad_next * kept
+        grad_h[j] = grad_next * decay
     return total
 
 
 @inline(force=True)
-def lrc_evaluation_backward(method, kept, block, valid, delta, potentials, sums, work, gradients):
+def lrc_evaluation_backward(method, saved, block, valid, delta, potentials, sums, work, gradients):
     """Take gradients back through a sub-step, apart from synapses and the elastance's matrix.
 
     Arguments are those of :func:`.numba_substeps.ltc_evaluation_backward`; the block of ``work``
@@ -152,15 +152,15 @@ def lrc_evaluation_backward(method, kept, block, valid, delta, potentials, sums,
     """
     (first, rows, t, sub), (grad_v, grad_u, grad_f, grad_neuron) = block, sums
     (at, after), (grad_q, _, _), liquid = potentials, work, method.W.size > 0
-    last = kept.shape[0] - 1  # of q, or of what is there in its place and is not looked at
+    last = saved.shape[0] - 1  # of q, or of what is there in its place and is not looked at
     share = _ONE / f4(method.substeps)
     for row in range(4):
         if row < rows and valid[row]:
             n = first + row
-            r, a, q = kept[1, n, t, sub], kept[2, n, t, sub], kept[last, n, t, sub]
-            own = at[row], r, a, q, after[row]
-            given = grad_v[row], grad_f[row], grad_u[row], grad_q[row], grad_neuron
-            grad_length = _lrc_step_backward(own, method, liquid, delta[row], given)
+            r, a, q = saved[1, n, t, sub], saved[2, n, t, sub], saved[last, n, t, sub]
+            row_values = at[row], r, a, q, after[row]
+            row_gradients = grad_v[row], grad_f[row], grad_u[row], grad_q[row], grad_neuron
+            grad_length = _lrc_step_backward(row_values, method, liquid, delta[row], row_gradients)
             gradients.dt[n, t] += grad_length * share
         else:
             grad_q[row] = _ZERO

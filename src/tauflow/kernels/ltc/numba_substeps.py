@@ -132,12 +132,12 @@ def _start_stage(a, i, delta, rows, v, k, at):
 
 @inline(force=True)
 def ltc_evaluation(  # noqa: C901 - of both kinds of solvers, which calls would slow
-    method, samples, recurrent, kept, block, valid, delta, v, sums, work
+    method, samples, recurrent, saved, block, valid, delta, v, sums, work
 ):
     """Sum synapses up once, and advance potentials, if a sub-step ends here.
 
     Args:
-        method, samples, kept: see :mod:`tauflow.kernels.ltc`.
+        method, samples, saved: see :mod:`tauflow.kernels.ltc`.
         recurrent: packed synapses.
         block: the first of four sequences, how many there are, step and evaluation.
         valid: which rows take the step.
@@ -146,41 +146,41 @@ def ltc_evaluation(  # noqa: C901 - of both kinds of solvers, which calls would 
         sums: drive and conductance, (4, N), of input and leak.
         work: memory: a block (4, N), two rows (N,), and slopes of the stages (stages, 4, N).
     """
-    (first, rows, t, e), (drive, conductance), (at, after, own, k) = block, sums, work
+    (first, rows, t, e), (drive, conductance), (at, after, reciprocal, k) = block, sums, work
     a, b, C, stages = method.a, method.b, method.C, method.stages
-    keeps, keeps_slopes = kept.shape[1] > 0, kept.shape[1] > 0 and kept.shape[0] > 2
+    keeps, keeps_slopes = saved.shape[1] > 0, saved.shape[1] > 0 and saved.shape[0] > 2
     fused, exact = stages == 0, stages == 0 and a.size > 0
     here, i = v if fused else at, 0 if fused else e % stages
     if not fused:
         _start_stage(a, i, delta, rows, v, k, at)
     synaptic_currents(rows, here, recurrent, drive, conductance)
     if keeps:
-        copy_rows(rows, here, kept[0, first:, t, e])
+        copy_rows(rows, here, saved[0, first:, t, e])
     for row in range(rows if fused else 0):
         D, G, gap = drive[row], conductance[row], delta[row]
         if exact:
-            exponential_step(v[row], D, G, gap, C, after, own)
+            exponential_step(v[row], D, G, gap, C, after, reciprocal)
         else:
-            fused_step(v[row], D, G, gap, C, after, own)
+            fused_step(v[row], D, G, gap, C, after, reciprocal)
         if keeps:
-            copy(own, kept[1, first + row, t, e])
+            copy(reciprocal, saved[1, first + row, t, e])
         if keeps_slopes and exact:
-            exponential_dt_slope(v[row], D, G, gap, C, kept[2, first + row, t, e])
+            exponential_dt_slope(v[row], D, G, gap, C, saved[2, first + row, t, e])
         elif keeps_slopes:
-            fused_dt_slope(after, D, G, own, kept[2, first + row, t, e])
+            fused_dt_slope(after, D, G, reciprocal, saved[2, first + row, t, e])
         if valid[row]:
             copy(after, v[row])
     if not fused:
         _stage_slopes(C, rows, at, drive, conductance, k[i])
         if keeps:
-            copy_rows(rows, conductance, kept[1, first:, t, e])
-            copy_rows(rows, k[i], kept[2, first:, t, e])
+            copy_rows(rows, conductance, saved[1, first:, t, e])
+            copy_rows(rows, k[i], saved[2, first:, t, e])
         if i == stages - 1:
             _finish_substep(rows, valid, delta, b, k, v, after)
 
 
 @inline(force=True)
-def ltc_evaluation_backward(method, kept, block, valid, delta, potentials, sums, work, gradients):
+def ltc_evaluation_backward(method, saved, block, valid, delta, potentials, sums, work, gradients):
     """Take gradients back through one evaluation, apart from synapses.
 
     Args:
@@ -192,7 +192,7 @@ def ltc_evaluation_backward(method, kept, block, valid, delta, potentials, sums,
         gradients: see :mod:`tauflow.kernels.ltc`.
     """
     (first, rows, t, e), (grad_v, grad_drive, grad_conductance, grad_neuron) = block, sums
-    (at, after), (_, own, grad_at), grad_C = potentials, work, grad_neuron[2]
+    (at, after), (_, scratch, grad_at), grad_C = potentials, work, grad_neuron[2]
     if method.stages > 0:
         grad_at[e % method.stages] = _ZERO
     for row in range(rows):
@@ -200,18 +200,20 @@ def ltc_evaluation_backward(method, kept, block, valid, delta, potentials, sums,
             place = first + row, t, e
             lines = at[row], after[row], grad_v[row], grad_drive[row], grad_conductance[row], grad_C
             if method.stages == 0:
-                found = _step_backward(method, kept, place, delta[row], lines)
+                grad_delta = _step_backward(method, saved, place, delta[row], lines)
             else:
-                found = _stage_backward(method, kept, place, delta[row], lines, grad_at, row, own)
-            gradients.dt[first + row, t] += found
+                grad_delta = _stage_backward(
+                    method, saved, place, delta[row], lines, grad_at, row, scratch
+                )
+            gradients.dt[first + row, t] += grad_delta
 
 
 @inline(force=True)
-def _step_backward(method, kept, index, delta, lines):
+def _step_backward(method, saved, index, delta, lines):
     """Take the gradient after a fused or exponential sub-step back.
 
     Args:
-        method, kept: see :mod:`tauflow.kernels.ltc`.
+        method, saved: see :mod:`tauflow.kernels.ltc`.
         index: sequence, step and sub-step.
         delta: length of the sub-step.
         lines: of the sequence what :func:`ltc_evaluation_backward` has in blocks.
@@ -221,13 +223,13 @@ def _step_backward(method, kept, index, delta, lines):
     """
     (n, t, e), (v, after, grad_v, grad_drive, grad_conductance, grad_C) = index, lines
     C = method.C
-    grad_delta = dot(grad_v, kept[2, n, t, e]) if kept.shape[0] > 2 else _ZERO
+    grad_delta = dot(grad_v, saved[2, n, t, e]) if saved.shape[0] > 2 else _ZERO
     if method.a.size > 0:
-        own = grad_v, grad_drive, grad_conductance, grad_C
-        _exponential_step_backward(v, kept[1, n, t, e], after, delta, C, own)
+        gradients_of_sums = grad_v, grad_drive, grad_conductance, grad_C
+        _exponential_step_backward(v, saved[1, n, t, e], after, delta, C, gradients_of_sums)
         return grad_delta
     for j in range(C.shape[0]):  # without slices, of which numba counts every one
-        grad_n = grad_v[j] * kept[1, n, t, e, j]
+        grad_n = grad_v[j] * saved[1, n, t, e, j]
         grad_m = -grad_n * after[j]
         grad_C[j] += grad_n * v[j] + grad_m
         grad_drive[j] = delta * grad_n
@@ -238,7 +240,7 @@ def _step_backward(method, kept, index, delta, lines):
 
 @inline(force=True)
 def _exponential_step_backward(v, conductance, after, delta, C, gradients):
-    """Take the gradient after an exponential sub-step back; ``own`` as for its caller."""
+    """Take the gradient after an exponential sub-step back; the last four as for its caller."""
     grad_v, grad_drive, grad_conductance, grad_C = gradients
     for j in range(v.shape[0]):
         share = delta / C[j]
@@ -264,7 +266,7 @@ def _stage_gradient(grad_v, a, b, i, grad_at, row, e):
 
 
 @inline(force=True)
-def _stage_backward(method, kept, index, delta, lines, grad_at, row, e):
+def _stage_backward(method, saved, index, delta, lines, grad_at, row, e):
     """Take the gradients of a step's end and of later stages back to a stage.
 
     Args:
@@ -278,7 +280,7 @@ def _stage_backward(method, kept, index, delta, lines, grad_at, row, e):
         The gradient of the sub-step's length.
     """
     (n, t, number), (_, _, grad_v, grad_drive, grad_conductance, grad_C) = index, lines
-    at, conductance, slope = kept[0, n, t, number], kept[1, n, t, number], kept[2, n, t, number]
+    at, conductance, slope = saved[0, n, t, number], saved[1, n, t, number], saved[2, n, t, number]
     i, C = number % method.stages, method.C
     _stage_gradient(grad_v, method.a, method.b, i, grad_at, row, e)
     for j in range(e.shape[0]):

@@ -4,7 +4,7 @@ A synapse conducts ``w s`` with ``s = sigmoid(sigma (u - mu))`` and pulls its ta
 kernels take four *weights* per synapse: forwards ``a = sigma log2(e)``, mu, w and ``w E``,
 backwards a, mu, ``w sigma`` and E, so that ``s = 1 / (1 + 2^(a (mu - u)))``. Not multiplied out
 further: the gradients of sigma and w would be differences of large sums. Synapses whose drive has a
-weight of its own, k in place of ``w E``, are a, mu, w and k both ways.
+separate weight, k in place of ``w E``, are a, mu, w and k both ways.
 
 Two layouts. *Dense*: weights (4, sources * N), row by row. *Packed*: weights (4, K) of the K
 synapses that exist, by rank: first the first synapse of every neuron, then the second of those that
@@ -45,8 +45,8 @@ def pack_synapses(arrange, side):
         arrange: returns the four weights of a synapse, given those of the cell.
         side: a ``SynapseArrays``, whose weights are the cell's, (4, S, N).
     """
-    given, entries = side.weights.reshape((4, -1)), side.entries
-    count = given.shape[1]
+    weights, entries = side.weights.reshape((4, -1)), side.entries
+    count = weights.shape[1]
     size = entries.size if side.starts.size > 0 else count
     memory = np.empty(4 * size + 1, np.float32)
     packed = view(memory, 0, (4, size))
@@ -54,7 +54,7 @@ def pack_synapses(arrange, side):
         i = np.uintp(entries[k] if side.starts.size > 0 else k)
         if i < count:
             first, second, third, fourth = arrange(
-                given[0, i], given[1, i], given[2, i], given[3, i]
+                weights[0, i], weights[1, i], weights[2, i], weights[3, i]
             )
         else:
             first, second, third, fourth = arrange(_ZERO, _ZERO, _ZERO, _ZERO)
@@ -91,21 +91,21 @@ def store_weight_gradients(apply_factors, sums, side, gradients):
         side: as for :func:`pack_synapses`.
         gradients: written.
     """
-    given, found, is_packed = (
+    weights, grads, is_packed = (
         side.weights.reshape((4, -1)),
         gradients.reshape((4, -1)),
         side.starts.size > 0,
     )
     if is_packed:
-        found[:] = _ZERO
+        grads[:] = _ZERO
     for k in range(sums.shape[1]):
         i = np.uintp(side.entries[k] if is_packed else k)
-        if i < given.shape[1]:
-            own = given[0, i], given[2, i]
+        if i < weights.shape[1]:
+            sigma_and_w = weights[0, i], weights[2, i]
             first, second, third, fourth = apply_factors(
-                *own, sums[0, k], sums[1, k], sums[2, k], sums[3, k]
+                *sigma_and_w, sums[0, k], sums[1, k], sums[2, k], sums[3, k]
             )
-            found[0, i], found[1, i], found[2, i], found[3, i] = first, second, third, fourth
+            grads[0, i], grads[1, i], grads[2, i], grads[3, i] = first, second, third, fourth
 
 
 @inline(force=True)
@@ -201,7 +201,7 @@ def _zero_vectors(rows, size):
 
 @inline(force=True)
 def _gather(values, index, first, count, width, gathered):
-    """Look ``count`` values up in a loop of its own: LLVM vectorises none with unknown places."""
+    """Look ``count`` values up in a separate loop: LLVM vectorises none with unknown places."""
     for j in range(count):
         gathered[j] = values[index[first + np.uintp(j)]]
     for j in range(count, width):

@@ -77,13 +77,13 @@ class TritonLTC(LTCKernel):
         """Return memory for what :meth:`forward` writes."""
         h, u, K = inputs[STATE], inputs[X], config.substeps
         (B, T, _), N = u.shape, h.shape[1]
-        kept, sloped = (
+        saved_rows, sloped = (
             B if needs_input_grad else 0,
             B if needs_input_grad and needs_input_grad[DT] else 0,
         )
         saved = (
-            u.new_empty(kept, T * K + 1, N),
-            u.new_empty(kept, T * K, N),
+            u.new_empty(saved_rows, T * K + 1, N),
+            u.new_empty(saved_rows, T * K, N),
             u.new_empty(sloped, T * K, N),
         )
         return Outputs(h.new_empty(B, T, N), h.new_empty(B, N), saved)

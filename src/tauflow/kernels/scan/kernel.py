@@ -62,28 +62,28 @@ def _run(call: KernelCall, kernel: "DiagonalScan") -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, AbstractScanCell)
     width, kind = cell.scan_size, call.h.dtype
-    a, b, *kept = (part.to(kind) for part in cell.precompute(call.x, call.dt).per_step)
+    a, b, *others = (part.to(kind) for part in cell.precompute(call.x, call.dt).per_step)
     if call.mask is not None:
         valid = call.mask.unsqueeze(-1)
-        one = a.new_ones(width)
+        identity = a.new_ones(width)
         if cell.is_complex:
-            one = torch.cat([one[: width // 2], torch.zeros_like(one[: width // 2])])
-        a, b = torch.where(valid, a, one), torch.where(valid, b, torch.zeros_like(b))
+            identity = torch.cat([identity[: width // 2], torch.zeros_like(identity[: width // 2])])
+        a, b = torch.where(valid, a, identity), torch.where(valid, b, torch.zeros_like(b))
     x = torch.cat([a, b], dim=-1)
     z, last = run_kernel(kernel, cell.is_complex, None, x, call.h[:, :width], call.dt)
-    y = cell.readout(torch.cat([z, *kept], dim=-1))
+    y = cell.readout(torch.cat([z, *others], dim=-1))
     if call.mask is None:
-        return y, torch.cat([last, *(part[:, -1] for part in kept)], dim=-1)
+        return y, torch.cat([last, *(part[:, -1] for part in others)], dim=-1)
     # held, not computed again: products round each row of a batch in their own way
     latest = _latest_valid(call.mask)
-    if kept:
-        u = torch.cat(kept, dim=-1)
+    if others:
+        u = torch.cat(others, dim=-1)
         last = torch.cat([last, _select(call.h[:, width:], u, latest[:, -1:]).squeeze(1)], dim=-1)
     return _select(cell.readout(call.h), y, latest), last
 
 
 def _latest_valid(mask: Tensor) -> Tensor:
-    """Return the number of the last valid step up to each, counted from 1; 0 if there is none."""
+    """Return the number of the last valid step up to each, counted from 1; 0 before the first."""
     steps = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return torch.where(mask, steps, torch.zeros_like(steps)).cummax(1).values
 

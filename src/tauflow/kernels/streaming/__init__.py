@@ -67,8 +67,8 @@ class CellEngine:
         """Advance the states."""
         gaps = torch.from_numpy(dt).unsqueeze(1)
         seen = (torch.from_numpy(features) for features in observed)
-        own = torch.from_numpy(x.copy())  # which the state may be a part of
-        after = self._cell.step(own, self.state, gaps, *seen)
+        x_copy = torch.from_numpy(x.copy())  # which the state may be a part of
+        after = self._cell.step(x_copy, self.state, gaps, *seen)
         self.state = check_next_state(self._cell, self.state, after)
         return call_readout(self._cell, self.state).numpy()
 
@@ -91,15 +91,15 @@ class LTCEngine:
             u=_make_zeros(batch_size, 1, D),
             dt=_make_zeros(batch_size, 1),
             mask=np.empty((batch_size, 0), np.bool_),
-            kept=_make_zeros(2, 0, 1, cell.substeps, N),
+            saved=_make_zeros(2, 0, 1, cell.substeps, N),
             states=_make_zeros(batch_size, 1, N),
             h=self._h,
             y=_make_zeros(batch_size, M),
         )
         sides = []
-        for name, given in (("synapses_x", weights_x), ("synapses", weights)):
-            side = get_layout(cell, name).pack(given)
-            side = side._replace(**{key: _to_numpy(one) for key, one in side._asdict().items()})
+        for name, cell_weights in (("synapses_x", weights_x), ("synapses", weights)):
+            side = get_layout(cell, name).pack(cell_weights)
+            side = side._replace(**{key: _to_numpy(value) for key, value in side._asdict().items()})
             sides.append(side._replace(weights=steps.pack_conductances(side)))
         solver = make_ltc_solver(form, leak.clone(), C.clone())  # not the parameters' own memory
         self._step, self._y = steps.ltc_step, memory.y
@@ -170,23 +170,23 @@ class TracedEngine:
         """
         if self._current.observed:
             self._switch_program(observed=False)
-        given = self._given
-        if given[0] is not x or given[1] is not dt or not given[2]:
+        call = self._given
+        if call[0] is not x or call[1] is not dt or not call[2]:
             self._bind(x, dt, is_looked_at=True)
         return self._run(self._address), self._current.y
 
     def _bind(self, x: Array, dt: Array, *, is_looked_at: bool) -> None:
         """Write where everything is, which stays true as long as input and gaps lie there."""
-        given = x, dt, is_looked_at
-        if all(map(operator.is_, given, self._given)):
+        call = x, dt, is_looked_at
+        if all(map(operator.is_, call, self._given)):
             return
-        y, instructions, floats = own = self._current[2:5]
+        y, instructions, floats = program = self._current[2:5]
         assert x.flags.c_contiguous
         assert dt.flags.c_contiguous
         numbers = (*x.shape, y.shape[1], len(instructions), floats.size, *self._current.places)
-        addresses = (one.ctypes.data for one in (x, dt, *own))
+        addresses = (array.ctypes.data for array in (x, dt, *program))
         self._block = array("q", (*addresses, *numbers, is_looked_at))
-        self._given, self._address = given, self._block.buffer_info()[0]
+        self._given, self._address = call, self._block.buffer_info()[0]
 
     def _switch_program(self, *, observed: bool) -> None:
         """Go on with the program that takes which features were measured, or with the other."""

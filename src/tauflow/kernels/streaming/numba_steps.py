@@ -1,6 +1,6 @@
 """One step of a stream, compiled: parameters are packed once, and states live in fixed memory.
 
-The LTC has a step of its own, which visits the synapses that exist.
+The LTC has another step, which visits the synapses that exist.
 """
 
 # mypy: ignore-errors
@@ -36,19 +36,19 @@ def run_program(block):
         :data:`BAD_INPUT` if an input is not finite, and the step was not taken, although the block
         asks for a look (its last number); :data:`BAD_OUTPUT` if an output is not; else 0.
     """
-    own = carray(to_pointer(block), 14, np.int64)
-    size, D, M = own[5], own[6], own[7]
-    x = carray(to_pointer(own[0]), size * D, f4)
-    gaps = carray(to_pointer(own[1]), size, f4)
-    y = carray(to_pointer(own[2]), size * M, f4)
-    instructions = carray(to_pointer(own[3]), (own[8], COLUMNS), np.int64)
-    floats = carray(to_pointer(own[4]), own[9], f4)
-    if own[13] != 0 and not _is_finite(x):
+    words = carray(to_pointer(block), 14, np.int64)
+    size, D, M = words[5], words[6], words[7]
+    x = carray(to_pointer(words[0]), size * D, f4)
+    gaps = carray(to_pointer(words[1]), size, f4)
+    y = carray(to_pointer(words[2]), size * M, f4)
+    instructions = carray(to_pointer(words[3]), (words[8], COLUMNS), np.int64)
+    floats = carray(to_pointer(words[4]), words[9], f4)
+    if words[13] != 0 and not _is_finite(x):
         return BAD_INPUT
-    copy(x, floats[own[10] : own[10] + size * D])
-    copy(gaps, floats[own[11] : own[11] + size])
+    copy(x, floats[words[10] : words[10] + size * D])
+    copy(gaps, floats[words[11] : words[11] + size])
     run_instructions(instructions, 0, floats)
-    copy(floats[own[12] : own[12] + size * M], y)
+    copy(floats[words[12] : words[12] + size * M], y)
     return 0 if _is_finite(y) else BAD_OUTPUT
 
 
@@ -81,7 +81,7 @@ class LTCStepBuffers(NamedTuple):
         u: (B, 1, D), mapped inputs.
         dt: (B, 1), the time to cover.
         mask: (B, 0), none.
-        kept: saved tensors of nothing.
+        saved: saved tensors of nothing.
         states: (B, 1, N), the potentials after the step.
         h: (B, N), advanced.
         y: (B, M), receives the outputs.
@@ -90,7 +90,7 @@ class LTCStepBuffers(NamedTuple):
     u: Any
     dt: Any
     mask: Any
-    kept: Any
+    saved: Any
     states: Any
     h: Any
     y: Any
@@ -115,17 +115,28 @@ def ltc_step(x, dt, *packed):
         *packed: what :class:`AffineMaps`, two packed ``SynapseArrays``, an ``LTCSolver`` and
             :class:`LTCStepBuffers` hold, in a row, which costs Python least to pass.
     """
-    maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[23:])
+    maps, buffers = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[23:])
     sensory, recurrent = layout.SynapseArrays(*packed[3:9]), layout.SynapseArrays(*packed[9:15])
     method = layout.LTCSolver(*packed[15:23])
     B, D = x.shape
     for b in range(B):
-        own.dt[b, 0] = maps.dt[0] * dt[b] + maps.dt[1]
+        buffers.dt[b, 0] = maps.dt[0] * dt[b] + maps.dt[1]
         for i in range(D):
-            own.u[b, 0, i] = maps.inputs[0, i] * x[b, i] + maps.inputs[1, i]
-    samples = layout.SynapseInputs(own.u, D, own.dt, own.mask)
+            buffers.u[b, 0, i] = maps.inputs[0, i] * x[b, i] + maps.inputs[1, i]
+    samples = layout.SynapseInputs(buffers.u, D, buffers.dt, buffers.mask)
     sides = sensory, recurrent
-    run_forward(ltc_evaluation, 0, B, samples, sides, method, own.h, own.states, own.h, own.kept)
+    run_forward(
+        ltc_evaluation,
+        0,
+        B,
+        samples,
+        sides,
+        method,
+        buffers.h,
+        buffers.states,
+        buffers.h,
+        buffers.saved,
+    )
     for b in range(B):
-        for j in range(own.y.shape[1]):
-            own.y[b, j] = maps.outputs[0, j] * own.h[b, j] + maps.outputs[1, j]
+        for j in range(buffers.y.shape[1]):
+            buffers.y[b, j] = maps.outputs[0, j] * buffers.h[b, j] + maps.outputs[1, j]

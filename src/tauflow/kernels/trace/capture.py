@@ -29,7 +29,7 @@ _READS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 def _is_plain_index(function: Any, args: Any) -> bool:
     """Whether entries are picked by numbers, which tell how many there are."""
     return function is aten.index.Tensor and all(
-        one is None or one.dtype is not torch.bool for one in args[1]
+        index is None or index.dtype is not torch.bool for index in args[1]
     )
 
 
@@ -101,11 +101,15 @@ class _CaptureMode(TorchDispatchMode):
 
     def _check_mutation(self, function: Any, args: Any, kwargs: Any) -> None:
         """Refuse to write to what was there before the step, such as a buffer of the cell."""
-        given = dict(zip((one.name for one in function._schema.arguments), args, strict=False))
-        given |= kwargs
-        for one in function._schema.arguments:
-            is_written = one.alias_info is not None and one.alias_info.is_write
-            written = _get_storages(find_tensors([given.get(one.name)])) if is_written else set()
+        arguments = dict(
+            zip((argument.name for argument in function._schema.arguments), args, strict=False)
+        )
+        arguments |= kwargs
+        for argument in function._schema.arguments:
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            written = (
+                _get_storages(find_tensors([arguments.get(argument.name)])) if is_written else set()
+            )
             if (written - self._storages | written & self._given) - self.parameter_ops.storages:
                 raise TracingError(f"{function} changes what lasts longer than a step")
             if written & _get_storages([tensor for _, tensor in self.captured.values()]):
@@ -215,10 +219,10 @@ def _make_node(
     def taken(value: Any) -> Any:
         if isinstance(value, Tensor):
             return get_slot(value)
-        return [taken(one) for one in value] if isinstance(value, list | tuple) else value
+        return [taken(part) for part in value] if isinstance(value, list | tuple) else value
 
-    given = tuple(map(taken, args)), tuple((k, taken(v)) for k, v in kwargs.items())
-    return Node(function, *given, tuple(map(register, outputs)))
+    arguments = tuple(map(taken, args)), tuple((k, taken(v)) for k, v in kwargs.items())
+    return Node(function, *arguments, tuple(map(register, outputs)))
 
 
 def _make_view_key(tensor: Tensor) -> tuple[Any, ...]:
@@ -258,11 +262,11 @@ def capture_step(
     Raises:
         TracingError: what it does cannot be listed.
     """
-    own = [
+    tensors = [
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ]
-    names: dict[int, str | int] = {id(tensor): name for name, tensor in own}
+    names: dict[int, str | int] = {id(tensor): name for name, tensor in tensors}
     names.update((id(tensor), number) for number, tensor in enumerate(fixed))
     watcher = _CaptureMode(names)
     for tensor in inputs:
@@ -272,7 +276,7 @@ def capture_step(
     result = watcher.get_slot(after)
     slots = tuple(slot for slot, _ in watcher.captured.values())
     captured = [tensor for _, tensor in watcher.captured.values()]
-    may_be = _is_re_evaluable(module, own)
+    may_be = _is_re_evaluable(module, tensors)
     prelude = watcher.parameter_ops.parameter_graph(captured) if may_be else None
     if prelude is not None and not _are_equal(prelude.run(module, fixed), captured):
         prelude = None
@@ -293,7 +297,7 @@ class ForbidGradientChanges(TorchFunctionMode):
 
 
 def _is_re_evaluable(module: nn.Module, named_tensors: Sequence[tuple[str, Tensor]]) -> bool:
-    """Whether all that a module's tensors come of is in them, and each has a name of its own.
+    """Whether all that a module's tensors come of is in them, and each has its name.
 
     Where two names lead to one memory, which of them a step read cannot be told. What computes a
     parametrized tensor may depend on anything.
@@ -312,4 +316,6 @@ def _are_equal(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
 
 def tensor_metadata(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     """Return all about tensors but their numbers."""
-    return tuple((one.shape, one.stride(), one.dtype, one.requires_grad) for one in tensors)
+    return tuple(
+        (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad) for tensor in tensors
+    )

@@ -246,9 +246,9 @@ class ColumnLayout:
         part = self.program.new(shape)
         self.summed.add(part.buffer)
         self.operations.append(RowSum(part, None, self._span(first, axis)))
-        kept = (*shape[:axis], 1, *shape[axis:])
+        kept_shape = (*shape[:axis], 1, *shape[axis:])
         strides = (*part.strides[:axis], 0, *part.strides[axis:])
-        read = Register(part.buffer, 0, kept, strides)
+        read = Register(part.buffer, 0, kept_shape, strides)
         self.after.append(Instruction(entry.code, entry.out, (read,), entry.dims))
 
     def _add_product(self, entry: Instruction) -> None:
@@ -272,23 +272,25 @@ class ColumnLayout:
         if of.buffer not in self.is_per_row:
             raise TracingError("it sums parameters at every step")
         axis = self.row_axis(of)
-        kept = [d for d in range(len(of.shape)) if d != axis and d not in entry.dims]
+        other_axes = [d for d in range(len(of.shape)) if d != axis and d not in entry.dims]
         inner = next((d for d in reversed(range(len(of.shape))) if of.shape[d] > 1), axis)
         if inner in entry.dims or inner == axis:
-            self._add_sums_of_columns(entry, axis, kept)
+            self._add_sums_of_columns(entry, axis, other_axes)
         else:
             self._add_sum_of_parts(entry)
 
-    def _add_sums_of_columns(self, entry: Instruction, axis: int, kept: Sequence[int]) -> None:
+    def _add_sums_of_columns(
+        self, entry: Instruction, axis: int, other_axes: Sequence[int]
+    ) -> None:
         """Add sums of columns that follow one another, for every index of other axes."""
         (of,), out = entry.reads, entry.out
-        if math.prod(of.shape[d] for d in kept) > _UNROLLED:
+        if math.prod(of.shape[d] for d in other_axes) > _UNROLLED:
             raise TracingError("it has too many sums")
         shape = (ROWS, *(of.shape[d] for d in entry.dims))
         strides = (of.strides[axis], *(of.strides[d] for d in entry.dims))
         code = codes.MAX_EACH if entry.code == codes.MAX_EACH else codes.SUM_EACH
-        for index in np.ndindex(*(of.shape[d] for d in kept)):
-            steps = list(zip(index, kept, strict=True))
+        for index in np.ndindex(*(of.shape[d] for d in other_axes)):
+            steps = list(zip(index, other_axes, strict=True))
             start = of.offset + sum(i * of.strides[d] for i, d in steps)
             to = out.offset + sum(i * out.strides[d] for i, d in steps)
             columns = self._span(Register(of.buffer, start, shape, strides), 0)
@@ -364,14 +366,14 @@ class ColumnLayout:
             inner = (1, (1,) * len(registers))
         if math.prod(n for n, _ in axes) > _UNROLLED:
             raise TracingError("an operation goes through its columns in too many parts")
-        found = []
+        operations = []
         for index in np.ndindex(*(n for n, _ in axes)):
             spans = []
             for at, register in enumerate(registers):
                 moved = sum(i * strides[at] for i, (_, strides) in zip(index, axes, strict=True))
                 spans.append(Span(register.buffer, register.offset + moved, inner[0], inner[1][at]))
-            found.append(spans)
-        return found
+            operations.append(spans)
+        return operations
 
 
 def _merged_axes(

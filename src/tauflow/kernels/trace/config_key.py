@@ -50,19 +50,19 @@ def make_config_key(cell: AbstractCell) -> ConfigKey:
     parts, has_user_code, has_user_step = [], False, False
     for path, module in cell.named_modules(remove_duplicate=False):
         kind: Any = type_before_parametrizations(module)
-        own = module.__dict__
-        if any(own[hooks] for hooks in HOOKS):
+        fields = module.__dict__
+        if any(fields[hooks] for hooks in HOOKS):
             raise TracingError(f"its {path or 'own step'} has hooks")
         if isinstance(module, torch.jit.ScriptModule):
             raise TracingError(f"its {path} is a script")
         is_users = not all(map(_is_library, kind.__mro__[:-1])) or any(
-            map(_has_user_function, own.values())
+            map(_has_user_function, fields.values())
         )
         has_user_code |= is_users
         # parametrizations are called in every call
         has_user_step |= is_users and "parametrizations" not in path.split(".")
         options = tuple(
-            (name, _freeze(value)) for name, value in own.items() if name not in _NO_OPTIONS
+            (name, _freeze(value)) for name, value in fields.items() if name not in _NO_OPTIONS
         )
         tensors = tuple(
             (name, None if tensor is None else _describe_tensor(tensor))
@@ -108,11 +108,11 @@ def _freeze(value: Any) -> Hashable:
     if isinstance(value, (tuple, list)):
         return kind, *map(_freeze, value)
     if isinstance(value, dict):
-        return kind, *((name, _freeze(one)) for name, one in value.items())
+        return kind, *((name, _freeze(entry)) for name, entry in value.items())
     if isinstance(value, (Enum, torch.dtype, torch.device, type)):
         return kind, value
     if dataclasses.is_dataclass(value) and not isinstance(value, nn.Module):
-        return kind, *(_freeze(getattr(value, one.name)) for one in dataclasses.fields(value))
+        return kind, *(_freeze(getattr(value, field.name)) for field in dataclasses.fields(value))
     return _Identity(value)
 
 

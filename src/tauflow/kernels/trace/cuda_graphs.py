@@ -1,6 +1,6 @@
 """Whole sequences of any cell on a GPU: its own step, captured as CUDA graphs and replayed.
 
-For the cells that have no kernel of their own there. Torch launches tens of operations for a
+For the cells without a hand-written kernel there. Torch launches tens of operations for a
 step and more for the backward pass, each of which takes longer to launch than to run; see
 :mod:`tauflow.kernels.gpu.graph_loop`. What the backward pass needs of a step is computed again from
 the state before it, so that no more is kept than the states.
@@ -104,7 +104,7 @@ def _check_capturable(
         function = node.function
         pointwise = torch.Tag.pointwise in function.tags
         if not pointwise and function.overloadpacket.__name__ not in _SUPPORTED_OPS:
-            raise TracingError(f"nobody has seen a CUDA graph hold {function}")
+            raise TracingError(f"no CUDA graph was tested with {function}")
         elsewhere = dict(node.kwargs).get("device")
         if elsewhere is not None and torch.device(elsewhere).type != state.device.type:
             raise TracingError(f"{function} waits for the device")
@@ -256,12 +256,12 @@ class _BackwardLoop:
                 after = self.traced_step.step(leaves[0], read, captured)
                 if len(steps.mask):
                     after = torch.where(steps.mask[t], after, leaves[0])
-            found = _compute_gradients(after, leaves, pull)
+            gradients = _compute_gradients(after, leaves, pull)
             if len(steps.grad_inputs):
-                steps.grad_inputs[t].copy_(found.pop())
-            for total, gradient in zip(totals, found[1:], strict=True):
+                steps.grad_inputs[t].copy_(gradients.pop())
+            for total, gradient in zip(totals, gradients[1:], strict=True):
                 total.add_(gradient)
-            pull.copy_(found[0])
+            pull.copy_(gradients[0])
 
 
 def _compute_gradients(
@@ -270,8 +270,8 @@ def _compute_gradients(
     """Return the gradients of leaves, zeros where nothing leads there."""
     if not after.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(after, leaves, grad_output, allow_unused=True)
-    pairs = zip(found, leaves, strict=True)
+    gradients = torch.autograd.grad(after, leaves, grad_output, allow_unused=True)
+    pairs = zip(gradients, leaves, strict=True)
     return [torch.zeros_like(leaf) if grad is None else grad for grad, leaf in pairs]
 
 
@@ -285,12 +285,12 @@ class CUDAGraphKernel(SequenceKernel):
         config: TracedStep, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
         """Take a step by torch's operations, as they were traced."""
-        own = (
+        parameters = (
             m.to(dtype)
             for m, (_, _, dtype, _) in zip(captured, config.captured_metadata, strict=True)
         )
         with disable_autocast(h):
-            return config.step(h, inputs, list(own))
+            return config.step(h, inputs, list(parameters))
 
     def allocate(
         self, config: TracedStep, inputs: Inputs, needs_input_grad: NeedsInputGrad
@@ -343,7 +343,7 @@ class CUDAGraphKernel(SequenceKernel):
             run_loop(loop, use_graphs=True)
         totals = dict(zip(loop.grad_indices, loop.carry[1:], strict=True))
         captured_grads = [
-            totals[i].to(one.dtype) if i in totals else None for i, one in enumerate(captured)
+            totals[i].to(tensor.dtype) if i in totals else None for i, tensor in enumerate(captured)
         ]
         return [
             to_read.transpose(0, 1) if needs_input_grad[X] else None,

@@ -180,19 +180,21 @@ def absorb_parameter_nodes(
     result = renamed.get(graph.result, graph.result)
     result = same.get(result, result)
     nodes = list_needed_nodes(tuple(first.values()), [result])
-    own = {slot for node in nodes for slot in node.returns}
+    computed = {slot for node in nodes for slot in node.returns}
     read = [slot for node in nodes for slot in node.reads()]
-    taken = [s for s in dict.fromkeys([*read, result]) if s.number >= shift and s not in own]
+    taken = [s for s in dict.fromkeys([*read, result]) if s.number >= shift and s not in computed]
     origins = {slot: Slot(slot.number - shift) for slot in taken}
     captured = tuple(slot for slot in taken if origins[slot] not in constants)
-    kept = tuple((slot, Constant(constants[of])) for slot, of in origins.items() if of in constants)
+    constants_read = tuple(
+        (slot, Constant(constants[of])) for slot, of in origins.items() if of in constants
+    )
     parameters = ParameterGraph(
         outside,
         parameters.leaves,
         tuple(constants.items()),
         tuple(origins[slot] for slot in captured),
     )
-    return Graph(nodes, captured, result, kept), parameters
+    return Graph(nodes, captured, result, constants_read), parameters
 
 
 def _rename_slots(value: Any, rename: Callable[[Slot], Slot]) -> Any:
@@ -201,7 +203,7 @@ def _rename_slots(value: Any, rename: Callable[[Slot], Slot]) -> Any:
     if isinstance(value, Node):
         return Node(*(_rename_slots(part, rename) for part in value))
     if type(value) in (tuple, list):
-        return type(value)(_rename_slots(one, rename) for one in value)
+        return type(value)(_rename_slots(part, rename) for part in value)
     return value
 
 
@@ -221,12 +223,12 @@ def _find_axes(node: Node, ndim: int) -> Axes | None:
 
 def list_needed_nodes(nodes: Sequence[Node], slots: Sequence[Slot]) -> tuple[Node, ...]:
     """Return the nodes that slots come of."""
-    kept, needed = [], set(slots)
+    needed_nodes, needed = [], set(slots)
     for node in reversed(nodes):
         if needed & set(node.returns):
-            kept.append(node)
+            needed_nodes.append(node)
             needed.update(node.reads())
-    return tuple(kept[::-1])
+    return tuple(needed_nodes[::-1])
 
 
 def run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
@@ -235,10 +237,10 @@ def run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
     def filled(value: Any) -> Any:
         if isinstance(value, Slot):
             return values[value]
-        return [filled(one) for one in value] if isinstance(value, list) else value
+        return [filled(part) for part in value] if isinstance(value, list) else value
 
     for function, args, kwargs, returns in nodes:
-        out = function(*map(filled, args), **{name: filled(one) for name, one in kwargs})
+        out = function(*map(filled, args), **{name: filled(argument) for name, argument in kwargs})
         values.update(zip(returns, find_tensors([out]), strict=True))
 
 

@@ -87,9 +87,9 @@ class LoweringMode(TorchDispatchMode):
             return out  # views
         _check_dtypes(made)
         of_many = MULTI_OUTPUT_RULES.get(packet)
-        if of_many is not None and all(one.is_contiguous() for one in made):
-            for one, place in zip(made, of_many(self, *args, **kwargs), strict=True):
-                self._register(one, self._to_row_major(place))
+        if of_many is not None and all(tensor.is_contiguous() for tensor in made):
+            for tensor, place in zip(made, of_many(self, *args, **kwargs), strict=True):
+                self._register(tensor, self._to_row_major(place))
             return out
         if len(made) != 1:
             raise TracingError(f"traced steps have no {function}")
@@ -104,16 +104,16 @@ class LoweringMode(TorchDispatchMode):
         """Return where the numbers are that take the place of an operand's, if they do."""
         if not function._schema.is_mutable:
             return None
-        name, whole = function._schema.name.split("::")[1], args[0]
-        held = whole.untyped_storage()
-        own = (
+        name, operand = function._schema.name.split("::")[1], args[0]
+        held = operand.untyped_storage()
+        is_ours = (
             held._cdata not in self._parameter_numbers
-            and held.nbytes() == whole.numel() * whole.itemsize
+            and held.nbytes() == operand.numel() * operand.itemsize
         )
-        if not name.endswith("_") or not own or not whole.is_contiguous():
+        if not name.endswith("_") or not is_ours or not operand.is_contiguous():
             raise TracingError(f"{function} changes numbers")
         rule = _get_rule(getattr(aten, name[:-1], None), function)
-        return rule(self, tuple(whole.shape), *args, **kwargs)
+        return rule(self, tuple(operand.shape), *args, **kwargs)
 
     def _register(self, tensor: Tensor, register: Register) -> None:
         self._alive.append(tensor)
@@ -126,8 +126,8 @@ class LoweringMode(TorchDispatchMode):
 
     def _to_row_major(self, register: Register) -> Register:
         """Return a place whose numbers lie as those of a new tensor do."""
-        whole = register.offset == 0 and register.is_contiguous()
-        return register if whole else self.apply(codes.COPY, register.shape, register)
+        is_row_major = register.offset == 0 and register.is_contiguous()
+        return register if is_row_major else self.apply(codes.COPY, register.shape, register)
 
     def emit(self, code: int, *operands: Any) -> Register:
         """Add an operation on entries, which are broadcast; see :meth:`apply`."""
@@ -143,9 +143,9 @@ class LoweringMode(TorchDispatchMode):
 
 
 def _check_dtypes(outputs: Sequence[Tensor]) -> None:
-    for one in outputs:
-        if one.dtype not in (torch.float32, torch.bool):
-            kind = str(one.dtype).removeprefix("torch.")
+    for output in outputs:
+        if output.dtype not in (torch.float32, torch.bool):
+            kind = str(output.dtype).removeprefix("torch.")
             raise TracingError(f"it computes in {kind}, and traced steps do in float32 only")
 
 

@@ -26,21 +26,23 @@ MultiOutputRule = Callable[..., list[Register]]
 def _repeat(
     r: "LoweringMode", shape: tuple[int, ...], a: Tensor, repeats: Sequence[int]
 ) -> Register:
-    own = r.get_register(a)
-    own = own.expand((1,) * (len(repeats) - len(own.shape)) + own.shape)
-    for dim, (n, count) in enumerate(zip(own.shape, repeats, strict=True)):
+    register = r.get_register(a)
+    register = register.expand((1,) * (len(repeats) - len(register.shape)) + register.shape)
+    for dim, (n, count) in enumerate(zip(register.shape, repeats, strict=True)):
         if n != 1 and count != 1:
-            whole = r.builder.new((*own.shape[:dim], n * count, *own.shape[dim + 1 :]))
+            repeated = r.builder.new((*register.shape[:dim], n * count, *register.shape[dim + 1 :]))
             for k in range(count):
-                r.builder.copy(_slice_register(whole, dim, k * n, n), own)
-            own = whole
-    return r.apply(c.COPY, shape, own)
+                r.builder.copy(_slice_register(repeated, dim, k * n, n), register)
+            register = repeated
+    return r.apply(c.COPY, shape, register)
 
 
-def _slice_register(whole: Register, dim: int, start: int, size: int) -> Register:
+def _slice_register(register: Register, dim: int, start: int, size: int) -> Register:
     """Return a slice along an axis."""
-    shape = (*whole.shape[:dim], size, *whole.shape[dim + 1 :])
-    return Register(whole.buffer, whole.offset + start * whole.strides[dim], shape, whole.strides)
+    shape = (*register.shape[:dim], size, *register.shape[dim + 1 :])
+    return Register(
+        register.buffer, register.offset + start * register.strides[dim], shape, register.strides
+    )
 
 
 def _cat(
@@ -202,11 +204,11 @@ def _layer_norm_backward(
     pulled = r.get_register(grad) if weight is None else emit(c.MUL, grad, weight)
     along = _mean_dims(r, emit(c.MUL, pulled, unit), dims)
     rest = emit(c.SUB, pulled, _mean_dims(r, pulled, dims))
-    found = [emit(c.MUL, emit(c.SUB, rest, emit(c.MUL, unit, along)), inverse)]
+    gradients = [emit(c.MUL, emit(c.SUB, rest, emit(c.MUL, unit, along)), inverse)]
     for each in (emit(c.MUL, grad, unit), r.get_register(grad)):
         total = _reduce(c.SUM_EACH, r, each, range(first)) if first else each
-        found.append(Register(total.buffer, total.offset, tuple(sizes), total.strides[first:]))
-    return [one for one, want in zip(found, output_mask, strict=True) if want]
+        gradients.append(Register(total.buffer, total.offset, tuple(sizes), total.strides[first:]))
+    return [gradient for gradient, want in zip(gradients, output_mask, strict=True) if want]
 
 
 def _mm(r: "LoweringMode", shape: tuple[int, ...], a: Tensor, b: Tensor) -> Register:

@@ -120,8 +120,10 @@ class TraceCache:
             return f"its step cannot be traced: {error}"
         learns = torch.is_grad_enabled()
         inputs = call.x, call.h, call.dt
-        given = tuple((one.dtype, one.device, learns and one.requires_grad) for one in inputs)
-        key = config, rows, learns, call.observed is None, given, _get_torch_settings(call.x)
+        metadata = tuple(
+            (tensor.dtype, tensor.device, learns and tensor.requires_grad) for tensor in inputs
+        )
+        key = config, rows, learns, call.observed is None, metadata, _get_torch_settings(call.x)
         reason = self._unsupported_reasons.get(key, _UNKNOWN)
         if reason is _UNKNOWN:
             reason = _find_untraceable_reason(call, config, prepare_inputs)
@@ -160,7 +162,7 @@ class TraceCache:
             if tensor_metadata(captured) == known.captured_metadata:
                 _store_latest(self.traces, key, known)
                 return known, captured
-        given, (graph, permuted, prelude) = _capture(call, config, steps, rows)
+        inputs, (graph, permuted, prelude) = _capture(call, config, steps, rows)
         captured, axes = permuted, tuple[Axes | None, ...]([None] * len(permuted))
         if prelude is not None:
             if not steps.hoists:
@@ -174,16 +176,16 @@ class TraceCache:
         if known is not None and known.graph == graph and known.captured_metadata == like:
             return known, captured
         wants = [True, *(wants for *_, wants in shapes)]
-        wants += [learns and one.requires_grad for one in permuted]
+        wants += [learns and parameter.requires_grad for parameter in permuted]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
-            made = self.lower(graph, given, permuted, wants if keeps else None)
+            made = self.lower(graph, inputs, permuted, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
-        reads = tuple(Slot(number) in read for number in range(1, len(given)))
-        found = TracedStep(graph, like, prelude, axes, made, widths, dtypes, reads)
-        _store_latest(self.traces, key, found)
-        return found, captured
+        reads = tuple(Slot(number) in read for number in range(1, len(inputs)))
+        traced_step = TracedStep(graph, like, prelude, axes, made, widths, dtypes, reads)
+        _store_latest(self.traces, key, traced_step)
+        return traced_step, captured
 
 
 def _capture(
@@ -192,12 +194,12 @@ def _capture(
     """Return the first rows of what a step is given, and what it does with them."""
     learns = torch.is_grad_enabled()
     with disable_inference_mode():
-        given = [_first_rows(call.h, rows)]
-        given += [_first_rows(part[:, 0], rows) for part in steps.per_step]
+        inputs = [_first_rows(call.h, rows)]
+        inputs += [_first_rows(part[:, 0], rows) for part in steps.per_step]
         watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
         with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
-            captured = capture_step(steps.update, call.cell, steps.fixed, *given)
-    return given, captured
+            captured = capture_step(steps.update, call.cell, steps.fixed, *inputs)
+    return inputs, captured
 
 
 def _get_torch_settings(like: Tensor) -> Hashable:
@@ -285,7 +287,7 @@ def bypass_saved_tensor_hooks() -> torch.autograd.graph.saved_tensors_hooks:
     """Let autograd keep what it needs itself, whatever hooks there are.
 
     A checkpoint counts what it sees kept, and a step that is traced now is not when it runs
-    again. What is kept is a tensor of its own: a result that held itself would never be given back.
+    again. What is kept is a separate tensor: a result that held itself would never be given back.
     """
     return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)
 
