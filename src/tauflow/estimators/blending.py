@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tauflow.models import ForecastModel
+from tauflow.models.forecast_trees import ForecastTrees
 from tauflow.models.wrappers import list_members
 from tauflow.runs.portfolio import choose_ensemble
 from tauflow.tabular.cell_values import Floats, Indices
@@ -16,12 +17,12 @@ from tauflow.tabular.sequences import Sequences
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 from tauflow.training.eval_mode import evaluation_mode
 
-from .forecast_queries import Queries
+from .forecast_boosting import fit_forecast_trees, iter_queries
+from .forecast_queries import Queries, select_last_blocks
 from .training import TrainingPlan, fit_networks
 
 MIN_QUERIES, MAX_ORIGINS = 200, 512
 """Values by whose forecasts shares are chosen at least, and origins of these at most."""
-_BATCH_SIZE = 64
 
 
 class BlendedForecasts:
@@ -49,20 +50,24 @@ class BlendedForecasts:
         names = ["last value", "mean of the window"]
         for period in network.periods or ():
             names += [f"value {period:g} earlier", f"mean at this phase of {period:g}"]
+        names += ["boosting"] if network.trees is not None else []
         return dict(zip((*names, "network"), np.transpose(network.shares).tolist(), strict=True))
 
 
 def blend_forecasts(
     estimator: Any, learned: Sequences, held: Sequences | None, plan: TrainingPlan
 ) -> None:
-    """Let networks that forecast at any time answer with shares of simple forecasts.
+    """Let networks that forecast at any time answer with shares of simple forecasts and boosting.
 
     Shares are chosen greedily (Caruana et al. 2004), for each target, by the absolute error of
     the average on validation data: the best forecast begins, so that none of them is better
-    there. Without such data a network of half the training, which forecasts what comes after its
-    own data, stands for the others, and these keep all data to learn from. As they know more than
-    it does, half of the answer stays theirs where that is no worse than any simple forecast. With
-    fewer than 200 values to choose by, all of it does.
+    there. They are asked for as new ones will be: in blocks as long as the longest lead time,
+    counted back from the end of each series, whose origins have the same time of day; with fewer
+    than 200 values, after every row. Without validation data a network of half the training, which
+    forecasts what comes after its own data, stands for the others, and these keep all data to
+    learn from. As they know more than it does, and boosting that is fitted to all data does too,
+    half of the answer stays with these where that is no worse than any other forecast. With fewer
+    than 200 values to choose by, the network is all of it.
 
     Args:
         estimator: fitted, whose networks get shares.
@@ -73,25 +78,41 @@ def blend_forecasts(
     networks = _list_networks(estimator)
     if not networks:
         return
+    learned = learned.with_times()
     if held is not None:
-        found = held.with_times(), estimator._plan_training(held, estimator._longest)
+        rows, trial, early = held.with_times(), estimator, learned
+        queries = estimator._plan_training(rows, estimator._longest)
     elif estimator.validation_fraction == 0:
         return
     else:
-        learned = learned.with_times()
-        early, is_late = _hold_out(learned)
+        rows, (early, is_late) = learned, _hold_out(learned)
         queries = estimator._plan_training(learned, estimator._longest)
-        found = learned, queries.select(is_late[queries.origin])
-        if len(found[1]) < MIN_QUERIES or not estimator._has_targets(early):
+        queries = queries.select(is_late[queries.origin])
+        if len(queries) < MIN_QUERIES or not estimator._has_targets(early):
             return  # before anything is trained
-        estimator = _fit_to_part(estimator, early, plan)
-        if _list_networks(estimator)[0].head.simple != networks[0].head.simple:
+        trial = _fit_to_part(estimator, early, plan)
+        if _list_networks(trial)[0].head.simple != networks[0].head.simple:
             return  # the shorter part does not have them all
-    if len(found[1]) < MIN_QUERIES:
+    if len(queries) < MIN_QUERIES:
         return
-    shares = _choose_shares(estimator, *found)
+    _set_trees(trial, fit_forecast_trees(trial, _list_networks(trial)[0], early))
+    blocks = select_last_blocks(rows, queries, estimator._longest)
+    queries = blocks if len(blocks) >= MIN_QUERIES else queries
+    shares = _choose_shares(trial, rows, queries)
+    trees = _list_networks(trial)[0].trees
+    if trees is not None and not any(of_target[-2] for of_target in shares):
+        shares, trees = [[*of_target[:-2], of_target[-1]] for of_target in shares], None
+    if trees is not None and trial is not estimator:
+        trees = fit_forecast_trees(estimator, networks[0], learned)
     for one in networks:
-        one.shares = shares
+        one.set_shares(shares, copy.deepcopy(trees))
+
+
+def _set_trees(forecaster: Any, trees: ForecastTrees | None) -> None:
+    """Let the networks of a forecaster know trees, before there are shares."""
+    for one in _list_networks(forecaster):
+        device = next(one.parameters()).device
+        one.set_shares(None, None if trees is None else copy.deepcopy(trees).to(device))
 
 
 def _list_networks(estimator: Any) -> list[ForecastModel]:
@@ -123,42 +144,42 @@ def _fit_to_part(estimator: Any, early: Sequences, plan: TrainingPlan) -> Any:
 
 def _choose_shares(forecaster: Any, rows: Sequences, queries: Queries) -> list[list[float]]:
     """Return shares, (O, K + 1), by what is known at the times of queries."""
-    rows = rows.with_times()
     origins = np.random.default_rng(0).permutation(np.unique(queries.origin))[:MAX_ORIGINS]
     queries = queries.select(np.isin(queries.origin, origins))
-    windows, y = forecaster._make_training_windows(rows, queries)
-    y = forecaster._target_scaler.transform(y)[:, 0]
-    batch = forecaster._make_step_batch(windows, np.nan_to_num(y), ~np.isnan(y))
     members = _list_networks(forecaster)
     device = next(members[0].parameters()).device  # where they were trained
     guesses: list[Tensor] = []
     true: list[Tensor] = []
     known: list[Tensor] = []
     with torch.no_grad():
-        for first in range(0, len(batch), _BATCH_SIZE):
-            piece = batch[first : first + _BATCH_SIZE]
-            moved = piece.to(device)
-            there = {"dt": moved.dt, "mask": moved.mask, "observed": moved.observed}
-            asked = piece.y_mask.any(-1)
-            of_members = []
+        for inputs, y, is_known in iter_queries(forecaster, rows, queries, device):
+            asked, of_members = is_known.any(-1), []
             for one in members:
                 with evaluation_mode(one):
-                    of_members.append(one.compute_candidates(moved.x, **there).cpu()[asked])
+                    of_members.append(one.compute_candidates(**inputs).cpu()[asked])
             guesses.append(torch.stack(of_members).mean(0))
-            true.append(piece.y[asked])
-            known.append(piece.y_mask[asked])
+            true.append(y[asked])
+            known.append(is_known[asked])
+    every, there = torch.cat(true), torch.cat(known)
+    learned = 1 + (members[0].trees is not None)
     return [
-        _choose_of_target(torch.cat(guesses)[:, n], torch.cat(true)[:, n], torch.cat(known)[:, n])
-        for n in range(y.shape[1])
+        _choose_of_target(of_target, every[:, n], there[:, n], learned)
+        for n, of_target in enumerate(torch.cat(guesses).unbind(1))
     ]
 
 
-def _choose_of_target(guesses: Tensor, true: Tensor, known: Tensor) -> list[float]:
-    """Return shares of forecasts, (Q, K + 1), by a target, (Q,), where it is known."""
-    last = guesses.shape[1] - 1
-    order = [last, *range(last)]  # of equal ones the network
+def _choose_of_target(
+    guesses: Tensor, true: Tensor, known: Tensor, learned: int = 1
+) -> list[float]:
+    """Return shares of forecasts, (Q, K), by a target, (Q,), where it is known.
+
+    The last forecasts are so many learned ones, and the last is the network.
+    """
+    count = guesses.shape[1]
+    order = [count - 1, *range(count - 1)]  # of equal ones the network
+    network = torch.eye(count)[-1].double()
     if not known.any():
-        return [0.0] * last + [1.0]
+        return [float(one) for one in network]
     y = true[known, None].double()
 
     def score(prediction: Tensor) -> float:
@@ -170,8 +191,11 @@ def _choose_of_target(guesses: Tensor, true: Tensor, known: Tensor) -> list[floa
         task="regress",
         higher_is_better=False,
     )
-    chosen, network = torch.zeros(last + 1).double(), torch.eye(last + 1)[last].double()
+    chosen = torch.zeros(count).double()
     chosen[order] = torch.tensor(counts).double() / sum(counts)
     some = guesses[known].double()
-    half, best = (chosen + network) / 2, min(score(some[:, [n]]) for n in range(last))
+    kept, own = network, chosen[-learned:].sum()
+    if own > 0:
+        kept = torch.cat([0 * chosen[:-learned], chosen[-learned:] / own])
+    half, best = (chosen + kept) / 2, min(score(some[:, [n]]) for n in range(count - 1))
     return [float(one) for one in (half if score(some @ half[:, None]) <= best else chosen)]

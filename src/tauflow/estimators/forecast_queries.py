@@ -95,6 +95,24 @@ def plan_training(
     return Queries(owner[later], clock[later], origin, base, later)
 
 
+def select_last_blocks(rows: Sequences, queries: Queries, longest: float) -> Queries:
+    """Return the queries whose origins are one, two ... lead times before the last rows.
+
+    Where there is no such row, the one before it is the origin.
+
+    Args:
+        rows: the sequences, with times.
+        queries: to select from.
+        longest: lead time.
+    """
+    origins = np.unique(queries.origin)
+    back = rows.clock[rows.last_rows][rows.sequence_index[origins]] - rows.clock[origins]
+    block = np.floor(back / longest + _SPACING)
+    owner = rows.sequence_index[origins]
+    is_last = np.append((np.diff(block) != 0) | (np.diff(owner) != 0), True)
+    return queries.select(np.isin(queries.origin, origins[is_last & (block > 0)]))
+
+
 def plan_next_rows(rows: Sequences, longest: float) -> Queries:
     """Return a query for each row that comes so soon after the one before, from that one."""
     clock, origin = rows.clock, np.setdiff1d(np.arange(len(rows.values)), rows.last_rows)

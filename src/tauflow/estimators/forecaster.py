@@ -58,10 +58,11 @@ class SequenceForecaster(AbstractQueryForecaster):
     sequences, see :class:`tauflow.models.ForecastModel`. It minimises absolute errors, over 600
     steps at a rate that rises and falls (``epochs``, ``lr`` and ``batch_size`` of ``"auto"``;
     without ``intervals`` on all data, as no score chooses an epoch), and mixes its answer with the
-    last value, the mean and values of a period ago, by ``shares_`` of validation data too. Periods
-    are day, week and year of dates, in UTC, which are inputs, or those of a Lomb-Scargle
-    periodogram. ``horizon=H`` above 1 is the same with H median gaps as the longest lead time; of
-    irregular gaps, with the time in which H samples come nine times out of ten, if that is longer.
+    last value, the mean and values of a period ago, by ``shares_`` of validation data too, and with
+    gradient boosting on the values before. Periods are day, week and year of dates, in UTC, which
+    are inputs, or those of a Lomb-Scargle periodogram. ``horizon=H`` above 1 is the same with H
+    median gaps as the longest lead time; of irregular gaps, with the time in which H samples come
+    nine times out of ten, if that is longer.
 
     With ``horizon=1``, and of models that are no cell, the network forecasts the next samples at
     every step of every sequence instead, by least squares, with one readout per sample; missing

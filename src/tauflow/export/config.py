@@ -21,6 +21,7 @@ from tauflow.models import (
     Calibrated,
     Ensemble,
     ForecastModel,
+    ForecastTrees,
     ImputedInputs,
     NeuralHawkes,
     SequenceModel,
@@ -31,7 +32,7 @@ from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 _BUILTIN_CLASSES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
 _BUILTIN_CLASSES += (ActorModel, BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
-_BUILTIN_CLASSES += (NeuralHawkes, StaticInputs)
+_BUILTIN_CLASSES += (ForecastTrees, NeuralHawkes, StaticInputs)
 _BUILTIN_CLASSES += (entry.model for entry in WHOLE_MODELS.values())
 
 CLASSES: Registry[type[nn.Module]] = Registry(

@@ -7,6 +7,7 @@ from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .embedding import TokenEmbedding
 from .forecast import ForecastModel
 from .forecast_head import ForecastHead
+from .forecast_trees import ForecastTrees
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
@@ -35,6 +36,7 @@ __all__ = [
     "Ensemble",
     "ForecastHead",
     "ForecastModel",
+    "ForecastTrees",
     "IPNet",
     "ImputedInputs",
     "LatentODE",

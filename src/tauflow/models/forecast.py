@@ -6,19 +6,27 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from tauflow._internal.checks import check_at_least, check_positive, check_within, shape_error
+from tauflow._internal.checks import check_at_least, check_positive, check_within
 from tauflow._internal.init_args import CaptureInitArgs
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.cells.reinitialise import reset_submodules
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.training.elementwise import PredictionLoss
 
 from .forecast_head import AnsweredQueries, ForecastHead
-from .simple_forecasts import forecast_simply, measure_window
+from .forecast_rows import (
+    ReadQueries,
+    WindowRows,
+    append_queries,
+    find_queries,
+    list_gaps,
+    pad_true,
+)
+from .forecast_trees import ForecastTrees
+from .simple_forecasts import centre, forecast_simply, look_back
 from .spread import QUANTILE_LEVELS, build_spread_head
 
 _FARTHEST = 8.0
@@ -42,8 +50,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
     head mixes several simple forecasts: the last value, the mean of the window, and for each period
     P the value P earlier (2 P, ... where that is later than the last sample) and the mean of all
     values at that phase, both interpolated between samples by a Gaussian of half a ``gap``.
-    ``shares`` average the mixture with simple forecasts once more, where data that were not trained
-    on say so: not in training mode.
+    ``shares`` average the mixture with simple forecasts, and that of ``trees``, once more, where
+    data that were not trained on say so: not in training mode.
 
     Args:
         rnn: with ``return_sequences=False``, unidirectional. One that takes ``observed`` has F
@@ -58,8 +66,10 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         gap: usual time between samples, in the unit of ``dt``; with ``periods``.
         phases: C, number of inputs behind the F features that are known at any time, such as sines
             and cosines of the time of day. A sequence is then (B, T, F + C + 1).
-        shares: of the K simple forecasts, in the order above, and of the mixture in the answer,
-            (O, K + 1); by default that is the mixture. :attr:`shares` may be set later.
+        shares: of the K simple forecasts, in the order above, of the trees, if there are any, and
+            of the mixture in the answer, (O, K + 1) or (O, K + 2); by default that is the mixture.
+            :meth:`set_shares` changes them.
+        trees: gradient boosting that forecasts too; with periods.
 
     Raises:
         ArgumentError: the module returns sequences or is bidirectional, or there is no such target.
@@ -80,6 +90,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         gap: float = 1.0,
         phases: int = 0,
         shares: Sequence[Sequence[float]] | None = None,
+        trees: ForecastTrees | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule):
@@ -121,8 +132,9 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             simple=1 if self.periods is None else 2 + 2 * len(self.periods),
             extra=phases + (0 if self.periods is None else 2 * len(self.targets)),
         )
-        self._shares: tuple[tuple[float, ...], ...] | None = None
-        self.shares = shares
+        self.trees: ForecastTrees | None
+        self.register_module("trees", None)
+        self.set_shares(shares, trees)
         self.spread = None
         if spread is not None:
             self.spread = build_spread_head(spread, width, len(self.targets))
@@ -138,17 +150,26 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
 
     @property
     def shares(self) -> tuple[tuple[float, ...], ...] | None:
-        """What each simple forecast and the mixture count in the answer, (O, K + 1)."""
+        """What each simple forecast, the trees and the mixture count in the answer."""
         return self._shares
 
-    @shares.setter
-    def shares(self, shares: Sequence[Sequence[float]] | None) -> None:
-        size = (len(self.targets), self.head.simple + 1)
+    def set_shares(
+        self, shares: Sequence[Sequence[float]] | None, trees: ForecastTrees | None = None
+    ) -> None:
+        """Set what counts how much in the answer; for the arguments see above.
+
+        Raises:
+            ArgumentError: shares have another shape, or trees come without periods.
+        """
+        if trees is not None and self.periods is None:
+            raise ArgumentError("trees forecast beside simple forecasts, which periods= asks for.")
+        size = (len(self.targets), self.head.simple + (trees is not None) + 1)
         if shares is not None and np.shape(shares) != size:
             raise ArgumentError(f"shares must have the shape {size}, got {np.shape(shares)}.")
         self._shares = None if shares is None else tuple(tuple(map(float, row)) for row in shares)
+        self.trees = trees
         if hasattr(self, "options"):  # what a file says
-            self.options["shares"] = self._shares
+            self.options |= {"shares": self._shares, "trees": trees}
 
     @property
     def ignores_padding(self) -> bool:
@@ -218,22 +239,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         at = at.to(x).expand(len(x), -1) if at.ndim < 2 else at.to(x)
         if not bool((at.isfinite() & (at >= 0)).all()):
             raise ArgumentError("forecast: times must be finite and 0 or more.")
-        count, wide = self.features, x[..., : self.features]
-        measured = torch.ones_like(wide, dtype=torch.bool) if observed is None else observed
-        if known is None:
-            known = x.new_full((*at.shape, x.shape[-1]), torch.nan)
-        valid = measured.new_ones(x.shape[:2]) if mask is None else mask
-        gaps = x.new_ones(x.shape[:2]) if dt is None else dt.to(x)
-        rows = torch.cat([x, known.nan_to_num()], 1)
-        is_query = torch.cat([torch.zeros_like(gaps), torch.ones_like(at)], 1)
-        prediction, _ = self(
-            torch.cat([rows, is_query.unsqueeze(-1)], -1),
-            dt=torch.cat([gaps, at.diff(prepend=at.new_zeros(len(at), 1))], 1),
-            mask=torch.cat([valid, valid.new_ones(at.shape)], 1),
-            observed=_pad_true(
-                torch.cat([measured[..., :count], ~known[..., :count].isnan()], 1), self.phases + 1
-            ),
-        )
+        rows = append_queries(x, at, dt, mask, observed, known, self.features)
+        prediction, _ = self(rows.pop("x"), **rows)
         answers: Tensor = prediction[:, x.shape[1] :]
         return answers
 
@@ -252,21 +259,32 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
                 "this ForecastModel learned no quantiles. Build it with spread='quantile' or "
                 "'gaussian', and train it."
             )
-        inputs = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
-        queries, _ = self._answer(x, *inputs)
+        queries, _ = self._answer(x, *list_gaps(times_and_masks))
         quantiles = self.spread.quantiles(queries.features, queries.prediction, queries.scale)
         return queries.scatter(quantiles, x.shape[:2])
 
     def compute_candidates(self, x: Tensor, **times_and_masks: Any) -> Tensor:
-        """Return simple forecasts and the mixture, (B, T, O, K + 1); zero at samples.
+        """Return the forecasts that ``shares`` are of, (B, T, O, K + 1); zero at samples.
 
         Args:
             x: as for :meth:`forward`.
             **times_and_masks: likewise.
         """
-        inputs = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
-        queries, _ = self._answer(x, *inputs)
+        queries, _ = self._answer(x, *list_gaps(times_and_masks))
         return queries.scatter(queries.candidates, x.shape[:2])
+
+    def compute_tree_inputs(self, x: Tensor, **times_and_masks: Any) -> dict[str, Tensor]:
+        """Return what trees are fitted to, for each of the Q queries.
+
+        Args:
+            x: as for :meth:`forward`.
+            **times_and_masks: likewise.
+
+        Returns:
+            ``sequence`` and ``step`` of each, (Q,); what trees read, ``known``, (Q, W); ``simple``
+            forecasts, (Q, O, K); ``level`` and ``unit`` of targets, (Q, O).
+        """
+        return self._read_queries(x, *list_gaps(times_and_masks), with_lags=True)[0].describe()
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
@@ -280,9 +298,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         """
         queries, _ = self._answer(batch.x, batch.dt, batch.mask, batch.observed)
         size = batch.x.shape[:2]
-        prediction, scale = (
-            queries.scatter(values, size) for values in (queries.prediction, queries.scale)
-        )
+        parts = (queries.prediction, queries.scale)
+        prediction, scale = (queries.scatter(values, size) for values in parts)
         loss = prediction_loss(prediction, batch)
         if self.spread is None:
             return loss
@@ -293,15 +310,76 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
     ) -> tuple[AnsweredQueries, Tensor]:
         """Return the queries with their answers, and the state after the last sample."""
-        is_sample, is_query = self._find_queries(x, mask)
+        with_lags = self.trees is not None and not self.training
+        asked, output, h = self._read_queries(x, dt, mask, observed, with_lags=with_lags)
+        features, mixed = self.head(output, *asked.list_inputs(centred=self.periods is not None))
+        guesses = [asked.simple]
+        if self.trees is not None and with_lags:
+            guesses.append(self.trees(asked.join_tree_inputs(), asked.simple).unsqueeze(-1))
+        candidates = torch.cat([*guesses, mixed.unsqueeze(-1)], -1) * asked.unit.unsqueeze(-1)
+        candidates = (candidates + asked.level.unsqueeze(-1)) * asked.scale.unsqueeze(-1)
+        answer, unit = candidates[..., -1], asked.unit * asked.scale
+        if self._shares is not None and not self.training:
+            answer = (candidates * candidates.new_tensor(self._shares)).sum(-1)
+        b, j = asked.sequence, asked.step
+        return AnsweredQueries(b, j, features, answer, unit, candidates), h
+
+    def _read_queries(
+        self,
+        x: Tensor,
+        dt: Tensor | None,
+        mask: Tensor | None,
+        observed: Tensor | None,
+        *,
+        with_lags: bool,
+    ) -> tuple[ReadQueries, Tensor, Tensor]:
+        """Return what is known of the queries, the cell's output there, and its last state."""
+        rows = self._scale_rows(x, dt, mask, observed)
+        chosen, steps = list(self.targets), torch.arange(x.shape[1], device=x.device)
+        is_sample, values, measured = rows.is_sample, rows.values, rows.measured
+        latest = torch.where(measured & is_sample[..., None], steps[:, None], -1).cummax(1).values
+        h = self._read(rows, latest, max(1, int((is_sample * (steps + 1)).amax())))
+
+        b, j = rows.is_query.nonzero(as_tuple=True)
+        end = (is_sample * steps).amax(1)
+        since_end = (rows.clock - rows.clock.gather(1, end[:, None])).to(x.dtype)
+        lead_time = since_end[b, j].unsqueeze(-1)
+        place = latest[:, -1]
+        last = values.gather(1, place.clamp(min=0)[:, None])[:, 0].masked_fill(place < 0, 0.0)
+        newest = rows.clock.gather(1, place.clamp(min=0))
+        age = (rows.clock[b, j][:, None] - newest[b]).to(x.dtype)
+        known, has_last = measured[b, j], place[b] >= 0
+        last = torch.where(known, values[b, j], last[b])
+        age = age.masked_fill(known | ~has_last, 0.0)
+        phase = rows.phases[b, j]
+        if self.rnn.uses_observed:
+            x, there = values[b, j], {"observed": pad_true(known, self.phases)}
+        else:
+            x, there = torch.cat([last, known.to(last.dtype)], -1), {}
+        output, _ = self.rnn.step(torch.cat([x, phase], -1), h[b], lead_time, **there)
+        simple, lags = last[:, chosen].unsqueeze(-1), None
+        if self.periods is not None:
+            first = torch.where(place[b][:, chosen] < 0, 0.0, last[:, chosen])
+            sampled = measured[..., chosen] & is_sample.unsqueeze(-1)
+            samples, gap = values[..., chosen].masked_fill(~sampled, 0.0), self.gap
+            read = first, samples[b], sampled[b], since_end[b], lead_time
+            simple = forecast_simply(*read, periods=self.periods, gap=gap)
+            lags = look_back(samples, sampled, since_end, gap=gap)[b] if with_lags else None
+            last = last.clamp(-_FARTHEST, _FARTHEST)
+        inputs = (last, has_last | known, age, lead_time, phase, simple, lags)
+        scales = (rows.level[b], rows.unit[b], rows.scale[chosen])
+        return ReadQueries(b, j, *inputs, *scales), output, h
+
+    def _scale_rows(
+        self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
+    ) -> WindowRows:
+        """Return samples and queries as the cell reads them."""
+        is_sample, is_query = find_queries(x, mask, self.features + self.phases)
         valid = is_sample | is_query
-        count, phases = self.features, x[..., self.features : -1]
-        measured = (
-            is_sample.unsqueeze(-1)
-            if observed is None
-            else observed[..., :count] & valid[..., None]
-        )
-        values = x[..., :count].masked_fill(~measured, 0.0)
+        measured = is_sample.unsqueeze(-1)
+        if observed is not None:
+            measured = observed[..., : self.features] & valid[..., None]
+        values = x[..., : self.features].masked_fill(~measured, 0.0)
         measured = measured.expand_as(values)
         scale = self._update_scale(values, measured)
         values = values / scale
@@ -309,74 +387,12 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         # Differences of long times need more digits than the times themselves.
         wide = torch.float32 if x.device.type == "mps" else torch.float64
         clock = gaps.masked_fill(~valid, 0.0).cumsum(1, dtype=wide)
-
         chosen = list(self.targets)
-        sampled = measured[..., chosen] & is_sample.unsqueeze(-1)
         level, unit = values.new_zeros(len(x), len(chosen)), values.new_ones(len(x), len(chosen))
         if self.periods is not None:
-            level, unit = measure_window(values[..., chosen], sampled)
-            values = values.clone()
-            centred = (values[..., chosen] - level[:, None]) / unit[:, None]
-            values[..., chosen] = centred.masked_fill(~measured[..., chosen], 0.0)
-        steps = torch.arange(x.shape[1], device=x.device)
-        latest = torch.where(measured & is_sample[..., None], steps[:, None], -1).cummax(1).values
-        length = max(1, int((is_sample * (steps + 1)).amax()))
-        h = self._read(values, measured, latest, gaps, is_sample, phases, length)
-
-        b, j = is_query.nonzero(as_tuple=True)
-        end = (is_sample * steps).amax(1)
-        lead_time = (clock[b, j] - clock[b, end[b]]).to(x.dtype).unsqueeze(-1)
-        place = latest[:, -1]
-        last = values.gather(1, place.clamp(min=0)[:, None])[:, 0].masked_fill(place < 0, 0.0)
-        age = (clock[b, j][:, None] - clock.gather(1, place.clamp(min=0))[b]).to(x.dtype)
-        known, has_last = measured[b, j], place[b] >= 0
-        last = torch.where(known, values[b, j], last[b])
-        age = age.masked_fill(known | ~has_last, 0.0)
-        phase = phases[b, j]
-        if self.rnn.uses_observed:
-            read, there = values[b, j], {"observed": _pad_true(known, self.phases)}
-        else:
-            read, there = torch.cat([last, known.to(last.dtype)], -1), {}
-        output, _ = self.rnn.step(torch.cat([read, phase], -1), h[b], lead_time, **there)
-        simple, extra = None, phase
-        if self.periods is not None:
-            first = torch.where(place[b][:, chosen] < 0, 0.0, last[:, chosen])
-            samples = values[..., chosen].masked_fill(~sampled, 0.0)[b], sampled[b]
-            since = (clock[b] - clock[b, end[b]][:, None]).to(x.dtype)
-            times: dict[str, Any] = {"periods": self.periods, "gap": self.gap}
-            simple = forecast_simply(first, *samples, since, lead_time, **times)
-            extra = torch.cat([phase, F.softsign(level[b]), unit[b].log()], -1)
-            last = last.clamp(-_FARTHEST, _FARTHEST)
-        features, mixed = self.head(output, last, has_last | known, age, lead_time, simple, extra)
-        guesses = last[:, chosen].unsqueeze(-1) if simple is None else simple
-        candidates = torch.cat([guesses, mixed.unsqueeze(-1)], -1) * unit[b].unsqueeze(-1)
-        candidates = (candidates + level[b].unsqueeze(-1)) * scale[chosen].unsqueeze(-1)
-        answer = self._average(candidates)
-        return AnsweredQueries(b, j, features, answer, unit[b] * scale[chosen], candidates), h
-
-    def _average(self, candidates: Tensor) -> Tensor:
-        """Return the answers, (Q, O), of simple forecasts and the mixture."""
-        if self._shares is None or self.training:
-            return candidates[..., -1]
-        return (candidates * candidates.new_tensor(self._shares)).sum(-1)
-
-    def _find_queries(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return which rows are samples and which are queries, (B, T) each."""
-        width = self.features + self.phases
-        if x.ndim != 3 or x.shape[-1] != width + 1:
-            raise shape_error(
-                "ForecastModel",
-                "x",
-                x,
-                f"(B, T, {width + 1})",
-                "The last input says which rows are queries.",
-            )
-        valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        is_query = (x[..., -1] > 0) & valid
-        is_sample = valid & ~is_query
-        if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
-            raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
-        return is_sample, is_query
+            values, level, unit = centre(values, measured, is_sample, chosen)
+        inputs = values, measured, x[..., self.features : -1]
+        return WindowRows(is_sample, is_query, *inputs, gaps, clock, level, unit, scale)
 
     def _update_scale(self, values: Tensor, measured: Tensor) -> Tensor:
         """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""
@@ -389,30 +405,16 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         scale = torch.where(self.mean_square > 0, self.mean_square.sqrt(), 1.0)
         return scale.to(values.dtype)
 
-    def _read(
-        self,
-        values: Tensor,
-        measured: Tensor,
-        latest: Tensor,
-        gaps: Tensor,
-        is_sample: Tensor,
-        phases: Tensor,
-        length: int,
-    ) -> Tensor:
+    def _read(self, rows: WindowRows, latest: Tensor, length: int) -> Tensor:
         """Return the state after the samples, which end before a step, (B, S)."""
-        values, measured, latest = values[:, :length], measured[:, :length], latest[:, :length]
-        gaps, mask, phases = gaps[:, :length], is_sample[:, :length], phases[:, :length]
+        read = (rows.values, rows.measured, latest, rows.gaps, rows.is_sample, rows.phases)
+        values, measured, latest, gaps, mask, phases = (part[:, :length] for part in read)
         h: Tensor
         if self.rnn.uses_observed:
-            inputs, there = torch.cat([values, phases], -1), _pad_true(measured, self.phases)
+            inputs, there = torch.cat([values, phases], -1), pad_true(measured, self.phases)
             _, h = self.rnn(inputs, dt=gaps, mask=mask, observed=there)
             return h
         filled = values.gather(1, latest.clamp(min=0)).masked_fill(latest < 0, 0.0)
         inputs = torch.cat([filled, measured.to(values.dtype), phases], -1)
         _, h = self.rnn(inputs, dt=gaps, mask=mask)
         return h
-
-
-def _pad_true(observed: Tensor, count: int) -> Tensor:
-    """Return a mask with so many inputs more, which are there."""
-    return F.pad(observed, (0, count), value=True) if count else observed

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+LAGS = 24
+"""Values before the last sample that trees read."""
+
 
 def forecast_simply(
     last: Tensor,
@@ -42,6 +45,42 @@ def forecast_simply(
             weights = weights.masked_fill(~sampled, torch.finfo(weights.dtype).min).softmax(1)
             forecasts.append((weights * values).sum(1))
     return torch.stack(forecasts, -1)
+
+
+def look_back(values: Tensor, sampled: Tensor, since: Tensor, *, gap: float) -> Tensor:
+    """Return values at the last sample and 1 to 23 gaps before it, (B, O, 24).
+
+    They are interpolated as seasonal values are. For the arguments see :func:`forecast_simply`, of
+    each window here.
+    """
+    lags = []
+    for back in range(LAGS):
+        weights = -2 * ((since + back * gap) / (gap / 2)).square().unsqueeze(-1)
+        weights = weights.masked_fill(~sampled, torch.finfo(weights.dtype).min).softmax(1)
+        lags.append((weights * values).sum(1))
+    return torch.stack(lags, -1)
+
+
+def centre(
+    values: Tensor, measured: Tensor, is_sample: Tensor, targets: list[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return values of which targets are centred and scaled by their samples in each window.
+
+    Args:
+        values: of features, 0 where none was measured, (B, T, F).
+        measured: where one was, (B, T, F).
+        is_sample: which rows are samples, (B, T).
+        targets: O features, by number.
+
+    Returns:
+        The values, and mean and deviation of the targets, (B, O) each.
+    """
+    chosen, there = values[..., targets], measured[..., targets]
+    level, unit = measure_window(chosen, there & is_sample.unsqueeze(-1))
+    values = values.clone()
+    centred = (chosen - level[:, None]) / unit[:, None]
+    values[..., targets] = centred.masked_fill(~there, 0.0)
+    return values, level, unit
 
 
 def measure_window(values: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:

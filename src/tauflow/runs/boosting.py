@@ -1,14 +1,18 @@
 """Gradient boosting on summary features as a model that predicts, and is saved, like a network."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
-from tauflow.models.boosted_trees import NO_CHILD, BoostedTrees, join_trees
+from tauflow.models.boosted_trees import (
+    NO_CHILD,
+    AbstractTrees,
+    BoostedTrees,
+    Tree,
+    join_trees,
+)
 
 from .summary_baselines import (
     MAX_OUTPUTS,
@@ -19,8 +23,6 @@ from .summary_baselines import (
 )
 
 _ABSENT_LOGIT = -30.0  # of a class that the training split does not hold
-_TOLERANCE = 1e-6
-Nodes = dict[str, NDArray[Any]]
 
 
 def fit_boosted_trees(data: TaskData) -> BoostedTrees:
@@ -58,15 +60,15 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
         trees = _convert_classifier(models[0], baseline, rows)
     else:
         for output, model in enumerate(models):
-            trees += _convert_regressor(model, baseline, output)
+            trees += convert_regressor(model, baseline, output)
     module = join_trees(card.input_size, baseline.tolist(), trees, per_step=card.per_step)
-    _check_against_sklearn(module, models, rows.features)
+    check_against_sklearn(module, models, rows.features)
     return module
 
 
 def _convert_classifier(
     fitted: FittedModel, baseline: NDArray[np.float64], rows: TrainingRows
-) -> list[tuple[int, Nodes]]:
+) -> list[Tree]:
     """Write the first logits of the classes; return the trees, each with its class."""
     model = fitted.model
     if not hasattr(model, "_predictors"):  # nothing to split by, or a single class
@@ -83,16 +85,17 @@ def _convert_classifier(
     return _list_trees(fitted, outputs)
 
 
-def _convert_regressor(
+def convert_regressor(
     fitted: FittedModel, baseline: NDArray[np.float64], output: int
-) -> list[tuple[int, Nodes]]:
+) -> list[Tree]:
+    """Write the first value of an output; return the trees that are added to it."""
     if fitted.model is None:
         return []
     baseline[output] = fitted.model._baseline_prediction.item()
     return _list_trees(fitted, np.array([output]))
 
 
-def _list_trees(fitted: FittedModel, outputs: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
+def _list_trees(fitted: FittedModel, outputs: NDArray[np.int64]) -> list[Tree]:
     columns = np.flatnonzero(fitted.columns)
     trees = []
     for iteration in fitted.model._predictors:
@@ -114,8 +117,11 @@ def _list_trees(fitted: FittedModel, outputs: NDArray[np.int64]) -> list[tuple[i
     return trees
 
 
-def _check_against_sklearn(
-    module: BoostedTrees, models: list[FittedModel], features: NDArray[np.float64]
+def check_against_sklearn(
+    module: AbstractTrees,
+    models: list[FittedModel],
+    features: NDArray[np.float64],
+    tolerance: float = 1e-6,
 ) -> None:
     """Refuse trees that answer otherwise: scikit-learn does not promise how it stores them."""
     some = features[:256]
@@ -128,7 +134,7 @@ def _check_against_sklearn(
             expected = model.predict_proba(some[:, columns])
         else:
             answers, expected = ours[:, output], model.predict(some[:, columns])
-        if not np.allclose(answers, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
+        if not np.allclose(answers, expected, rtol=tolerance, atol=tolerance):
             import sklearn
 
             raise ArgumentError(

@@ -9,6 +9,7 @@ from tauflow import GRU, SequenceBatch, load, save
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceForecaster
 from tauflow.estimators.blending import _choose_of_target, _choose_shares
+from tauflow.estimators.forecast_queries import select_last_blocks
 from tauflow.models import ForecastModel
 
 SMALL = {"model": "gru", "hidden_size": 4, "max_lead_time": 4.0, "window": 16, "random_state": 0}
@@ -35,9 +36,9 @@ def test_the_last_value_is_most_of_the_forecast_of_a_random_walk(fitted):
     network = fitted.module_
     kept, parts = network.shares, []
     for place in range(len(kept[0])):
-        network.shares = [np.eye(len(kept[0]))[place]]
+        network.set_shares([np.eye(len(kept[0]))[place]], network.trees)
         parts.append(fitted.predict(past, at=[1.0, 4.0])[:, 0])
-    network.shares = kept
+    network.set_shares(kept, network.trees)
     np.testing.assert_allclose(np.dot(kept[0], parts), found, rtol=1e-4)
     np.testing.assert_allclose(parts[0], past["y"].iloc[-1], rtol=1e-4)
     np.testing.assert_allclose(parts[1], past["y"].iloc[-16:].mean(), rtol=1e-4)
@@ -50,6 +51,57 @@ def test_a_file_keeps_the_shares(fitted, tmp_path):
     past = walk(50)
     expected = fitted.predict(past, at=[2.0])
     np.testing.assert_allclose(loaded.predict(past, at=[2.0]), expected, rtol=1e-5)
+
+
+def chaos(count=900):
+    """Return a series of which only the values before tell the next ones."""
+    y = np.empty(count)
+    y[0] = 0.3
+    for n in range(1, count):
+        y[n] = 3.9 * y[n - 1] * (1 - y[n - 1])
+    return pd.DataFrame({"t": np.arange(float(count)), "y": y})
+
+
+def test_boosting_answers_where_it_is_best_on_validation_data(tmp_path):
+    options = SMALL | {"max_lead_time": 2.0}
+    found = SequenceForecaster(**options, epochs=1).fit(chaos(), time="t")
+    assert found.shares_["boosting"][0] > 0.5
+    assert sum(one[0] for one in found.shares_.values()) == pytest.approx(1)
+    rows = found._read_new(chaos(1100).iloc[900:], {"time": "t"}).with_times()
+    queries = found._plan_training(rows, found.max_lead_time_)
+    true = rows.values[queries.row][:, 0]
+    (answer,) = found._run_queries(rows, queries)
+    last = rows.values[queries.origin][:, 0]
+    assert np.abs(answer[:, 0] - true).mean() < 0.5 * np.abs(last - true).mean()
+    found.save(tmp_path / "chaos.safetensors")
+    loaded = SequenceForecaster.load(tmp_path / "chaos.safetensors")
+    assert loaded.shares_ == found.shares_
+    np.testing.assert_allclose(loaded._run_queries(rows, queries)[0], answer, rtol=1e-6)
+
+
+def test_more_than_four_targets_are_not_boosted():
+    frame = chaos(500)
+    for n in range(4):
+        frame[f"y{n}"] = frame["y"] + n
+    found = SequenceForecaster(**SMALL, epochs=1).fit(frame, time="t")
+    assert len(found.shares_["mean of the window"]) == 5
+    assert "boosting" not in found.shares_
+
+
+@pytest.mark.parametrize("gaps", [np.ones(60), np.random.default_rng(0).uniform(0.2, 2.0, 60)])
+def test_blocks_end_with_the_series(fitted, gaps):
+    frame = pd.concat([walk(60).assign(t=gaps.cumsum(), id=n) for n in range(2)]).iloc[:-7]
+    several = SequenceForecaster(**SMALL, epochs=1).fit(frame, id="id", time="t")
+    rows = several._read_new(frame, {"id": "id", "time": "t"}).with_times()
+    queries = several._plan_training(rows, 4.0)
+    expected = []
+    for _, part in frame.reset_index(drop=True).groupby("id"):
+        t = part["t"].to_numpy()
+        for back in np.arange(t[-1] - 4.0, t[0] - 4.0, -4.0):
+            before = part.index[(t <= back + 1e-9) & (t > back - 4.0 + 1e-9)]
+            expected += list(before[-1:])
+    found = np.unique(select_last_blocks(rows, queries, 4.0).origin)
+    assert found.tolist() == sorted(set(expected) & set(queries.origin.tolist()))
 
 
 def test_validation_data_that_are_given_choose():
@@ -87,7 +139,7 @@ def test_shares_of_a_model_do_nothing_in_training_and_are_saved(tmp_path):
     model.train()(x)
     plain, _ = model.eval()(x)
     shares = [0.5, 0.0, 0.25, 0.0, 0.25]
-    model.shares = [shares]
+    model.set_shares([shares])
     candidates = model.compute_candidates(x)[:, 4:, 0]
     torch.testing.assert_close(candidates[..., -1], plain[:, 4:, 0])
     blended, _ = model(x)
@@ -99,7 +151,7 @@ def test_shares_of_a_model_do_nothing_in_training_and_are_saved(tmp_path):
     loaded = load(tmp_path / "model.safetensors").eval()
     torch.testing.assert_close(loaded(x)[0], model(x)[0])
     with pytest.raises(ArgumentError, match=r"shares must have the shape \(1, 5\)"):
-        model.shares = [[1.0]]
+        model.set_shares([[1.0]])
 
 
 def test_data_go_where_the_networks_are(fitted, monkeypatch):

@@ -145,7 +145,8 @@ MODULES = [
     RNNVAE(3, 4, units=6, classes=1, per_step=True, objective="classification", kl_rate=0.5),
 ]
 
-OTHER_CALLS = {"ActorModel", "BoostedTrees", "ForecastModel", "ImputedInputs", "NeuralHawkes"}
+OTHER_CALLS = {"ActorModel", "BoostedTrees", "ForecastModel", "ForecastTrees", "ImputedInputs"}
+OTHER_CALLS |= {"NeuralHawkes"}
 """Classes that are not called like the others, which tests of their own save and load."""
 
 # a cell that nobody wrote an example of has no options to lose
