@@ -15,6 +15,7 @@ import tauflow
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 from class_pages import describe_classes
 from derived_pages import (
+    TITLES,
     add_counts,
     count_tests,
     describe_pictures,
@@ -54,11 +55,19 @@ html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
 html_theme = "pydata_sphinx_theme"
 html_title = "tauflow"
+wide_pages = [
+    "comparison",
+    "leaderboards",
+    "pretrained",
+    "published",
+    *(f"published/{n}" for n in TITLES),
+]
 html_theme_options = {
     "logo": {"text": f"tauflow {release}"},
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "show_toc_level": 2,
+    "secondary_sidebar_items": {"**": ["page-toc"], **{name: [] for name in wide_pages}},
     "header_links_before_dropdown": 7,
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
@@ -125,14 +134,18 @@ def read_page(app, docname, source):
     """Make the blocks of Python of a page run, and the anchors of the gallery known.
 
     On GitHub pages are read as they are, and some lead to a file of the repository that the site
-    takes in. Those of docs/adding write files, so that a test runs them instead.
+    has as a page. Those of docs/adding write files, so that a test runs them instead.
     """
     text = source[0]
     if docname == "changelog":
         text = (Path(app.srcdir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
         text = re.sub(r"\[([^\]]*)\]\((?!https?:|docs/)[^)]*\)", r"\1", text)
         text = text.replace("](docs/", "](")
+    if docname == "protocol":
+        text = (Path(app.srcdir).parent / "papers/PROTOCOL.md").read_text(encoding="utf-8")
     text = text.replace("](../examples/README.rst)", "](examples/index.rst)")
+    text = text.replace("](../papers/PROTOCOL.md)", "](protocol.md)")
+    text = text.replace("](../papers/results/REPORT.md)", "](published.md)")
     text = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.rst)", text)
     if docname == "published":
         text = app.overview

@@ -25,6 +25,8 @@ COMPILATION = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
 FOLDER = re.compile(r"(?<![\w.])/\S*/(?=(?:tauflow|tauflow_papers|site-packages)/)")
 
 
+# Titles of papers, which stand in the list above, leave no room for the numbers beside them.
+AUTHORS_ALONE = re.compile(r"^\| ([A-Z][^|,]* \d{4}), [^|]* \|", re.MULTILINE)
 FIRST_SECTIONS = ("## By paper", "## Headline results")
 
 
@@ -54,6 +56,7 @@ def write_published(app):
     found = [section for section in sections if section.startswith(FIRST_SECTIONS)]
     others = [section for section in sections if section not in found]
     assert len(found) == len(FIRST_SECTIONS), "the report has no such sections"
+    found = [AUTHORS_ALONE.sub(r"| \1 |", section) for section in found]
     rest = "".join([*found, f"## Verdicts and counts\n\n{method}", *others])
     names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"

@@ -39,7 +39,7 @@ class BlendedForecasts:
 
     @property
     def shares_(self) -> dict[str, list[float]]:
-        """What counts how much in an answer: for each target, by the name of the forecast.
+        """The share of each forecast in an answer, for each target, by the name of the forecast.
 
         ``"network"`` mixes the others itself, differently at each time. Periods are in the unit of
         the network, as ``module_.periods``. Without shares to choose, the network is all.

@@ -186,8 +186,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             {given}
 
         Returns:
-            One row per target: ``forecasts``, their number; ``mae`` and that of the last value,
-            ``mae_last_value``; and ``inside_80``, the share of values in 80 % intervals.
+            A row per target, with ``forecasts``, their number, ``mae`` and that of the last value,
+            ``mae_last_value``, and ``inside_80``, the share of values in 80 % intervals.
         """
         asked = self._read(X, None, targets, kwargs)
         found = {}

@@ -87,7 +87,7 @@ class S6Cell(AbstractScanCell):
 
     @property
     def scan_size(self) -> int:
-        """Width of z: the states of all channels."""
+        """Width of z, the states of all channels."""
         return self.hidden_size * self.order
 
     @property
