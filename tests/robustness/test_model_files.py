@@ -36,6 +36,7 @@ _SMALL = {
         **{"reference_points": 5, "horizon": 4.0, "classes": 2},
     },
     "t-patchgnn": {"patches": 2, "horizon": 4.0, "time_size": 3, "node_size": 2},
+    "brits": {},
     "grafiti": {"heads": 2, "horizon": 4.0},
     "latent-ode-rnn": {"encoder_size": 5, "units": 4, "classes": 2},
     "latent-ode-ode": {"encoder_size": 5, "units": 4, "gru_units": 3},

@@ -12,6 +12,7 @@ from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
+from tauflow.models.registry import get_model_info
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.sequences import Sequences
 
@@ -42,7 +43,9 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     bidirectional networks; Du et al. 2023, "SAITS: Self-attention-based imputation for time
     series", for training on values that are hidden at random.
 
-    Differs from the sources: the network's output is added to linear interpolation.
+    Differs from the sources: the network's output is added to linear interpolation. That of
+    ``model="brits"`` is not: as in its paper both directions estimate the values themselves, and
+    training also counts the errors of what was measured and the disagreement of the directions.
 
     Args:
         hidden_fraction: share of the measured values that are hidden.
@@ -208,7 +211,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         return len(self.schema_.list_columns())
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
-        """Return what is added to the interpolation, (R, I)."""
+        """Return what is added to :meth:`_make_base`, (R, I)."""
         found: Floats = outputs * self._feature_scaler.scale
         return found
 
@@ -223,10 +226,16 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
                 f"{self.hidden_fraction:.0%} of them. Give more, or raise hidden_fraction."
             )
         visible = _without(rows, hidden)
-        missed = (rows.values - self._interpolate(visible)) / self._feature_scaler.divisor
+        missed = (rows.values - self._make_base(visible)) / self._feature_scaler.divisor
         return self._make_step_batch(visible, np.where(hidden, missed, 0.0), hidden)
 
     # Filling.
+
+    def _make_base(self, rows: Sequences) -> Floats:
+        """Return what the output of the network is added to, (R, I)."""
+        if "inputs" in get_model_info(self.model).outputs:
+            return np.broadcast_to(self._feature_scaler.mean, rows.values.shape)
+        return self._interpolate(rows)
 
     def _interpolate(self, rows: Sequences) -> Floats:
         """Return linear interpolation, (R, I), or the mean of the training split."""
@@ -236,7 +245,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     def _estimate(self, rows: Sequences) -> Floats:
         """Return estimates of the features that are filled, (R, F)."""
         chosen = self._target_features
-        base = self._interpolate(rows)[:, chosen]
+        base = self._make_base(rows)[:, chosen]
         estimates: Floats = base + self._decode_outputs(self._run_network(rows))[:, chosen]
         return estimates
 

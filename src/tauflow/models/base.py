@@ -35,6 +35,8 @@ class AbstractWholeModel(nn.Module, metaclass=CaptureInitArgs):
     data."""
     has_head: ClassVar[bool] = False
     """Whether it predicts targets by itself, so that no readout goes on top."""
+    estimates_inputs: ClassVar[bool] = False
+    """Whether what it predicts are the values of its first inputs, missing ones too."""
     answers_queries: ClassVar[bool] = False
     """Whether what it predicts are inputs, ``targets`` by number, at the times of queries."""
 

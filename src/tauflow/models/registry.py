@@ -153,8 +153,9 @@ class ModelInfo:
         inputs: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
             ``"wiring"``: a description of one in place of a number of neurons.
         outputs: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
-            itself, and no readout goes on top; ``"queries"``: it does so of inputs at times that
-            are asked for; ``"noncausal"``: its outputs depend on later samples too.
+            itself, and no readout goes on top; ``"inputs"``: these are values of its inputs;
+            ``"queries"``: it does so of inputs at times that are asked for; ``"noncausal"``: its
+            outputs depend on later samples too.
         title: name in the papers.
         source: where the model was published.
     """
@@ -191,6 +192,7 @@ def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
     answers = _true_names(
         every_step=kind.has_per_step_output,
         targets=kind.has_head,
+        inputs=kind.estimates_inputs,
         queries=kind.answers_queries,
         noncausal=not kind.is_causal,
     )

@@ -37,6 +37,7 @@ for _module in SEQUENCE_MODULES:
 add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
 CLASSES.add("BRITS", BRITS)
+WHOLE_MODELS.add("brits", WholeModelEntry("brits", "BRITS", BRITS))
 CLASSES.add("GraFITi", GraFITi)
 WHOLE_MODELS.add("grafiti", WholeModelEntry("grafiti", "GraFITi", GraFITi))
 CLASSES.add("S2P2", S2P2)

@@ -8,7 +8,7 @@ from irregular_samples import padded
 from sklearn.base import clone
 
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
-from tauflow.estimators import SequenceCollection, SequenceImputer
+from tauflow.estimators import SequenceClassifier, SequenceCollection, SequenceImputer
 from tauflow.estimators.gaps import carry_forward, hide_values, interpolate
 from tauflow.tabular.sequences import Sequences
 
@@ -75,6 +75,54 @@ def test_what_the_other_feature_tells_beats_interpolation(fitted):
     assert (errors["linear interpolation"] < errors["last value"]).all()
     assert 50 < errors["mean"][1] < 90  # in the unit of the second feature
     assert fitted.score(X, t=t) > 0.7
+
+
+def estimate_by_rits(cell, x, dt):
+    """Return what one direction estimates, (T, D), by the equations of the paper in NumPy."""
+    w = {name: p.detach().double().numpy() for name, p in cell.named_parameters()}
+    h = memory = np.zeros(len(w["b_h"]))
+    age, estimates = np.zeros(x.shape[1]), []
+    for values, step in zip(x, dt, strict=True):
+        known, delta = ~np.isnan(values), step + age
+        decay_h = np.exp(-np.maximum(w["W_h"] @ delta + w["b_h"], 0))
+        decay_x = np.exp(-np.maximum(w["w_x"] * delta + w["b_x"], 0))
+        history = w["V"] @ h + w["c"]
+        filled = np.where(known, values, history)
+        others = (w["U"] - np.diag(np.diag(w["U"]))) @ filled + w["d"]
+        beta = 1 / (1 + np.exp(-w["W_beta"] @ np.append(decay_x, known) - w["b_beta"]))
+        estimate = beta * others + (1 - beta) * history
+        read = np.append(np.where(known, values, estimate), known)
+        gates = w["W_lstm"] @ read + w["b_lstm"] + w["R_lstm"] @ (decay_h * h) + w["b_r"]
+        i, f, g, o = np.split(gates, 4)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        memory = f * memory + i * np.tanh(g)
+        h, age = o * np.tanh(memory), np.where(known, 0, delta)
+        estimates.append(estimate)
+    return np.array(estimates)
+
+
+def test_brits_fills_with_the_mean_of_both_directions():
+    X, t = waves(40)
+    imputer = SequenceImputer(**{**SMALL, "model": "brits", "epochs": 20}).fit(X, t=t)
+    scale = imputer.schema_.input_scaler
+    cells = imputer.module_.rnn.cells
+    for x, times, filled in zip(X[:3], t, imputer.transform(X[:3], t=t[:3]), strict=False):
+        scaled = (x - scale.mean) / scale.scale
+        dt = np.diff(times, prepend=times[0]) / imputer.schema_.gap
+        back = np.append(dt[:1], dt[1:][::-1])  # before a sample lies the step that was after it
+        both = [
+            estimate_by_rits(cells[0], scaled, dt),
+            estimate_by_rits(cells[1], scaled[::-1], back)[::-1],
+        ]
+        expected = np.where(np.isnan(x), np.mean(both, 0) * scale.scale + scale.mean, x)
+        np.testing.assert_allclose(filled, expected, rtol=1e-3, atol=1e-3)
+    errors = imputer.compare(X, t=t)
+    assert (errors["imputer"] < 0.8 * errors["mean"]).all()
+
+
+def test_brits_has_no_other_targets():
+    with pytest.raises(ArgumentError, match="model='brits' of SequenceImputer"):
+        SequenceClassifier(model="brits", epochs=1).fit(np.zeros((9, 3, 2)), np.arange(9) % 3)
 
 
 def test_errors_are_in_the_order_of_the_features_of_a_table():

@@ -48,6 +48,7 @@ def test_what_they_take():
     )
     assert takes["t-patchgnn"] == ("time steps", "missing features", "queries only", "non-causal")
     assert takes["grafiti"] == ("time steps", "missing features", "queries only", "non-causal")
+    assert takes["brits"] == ("time steps", "missing features", "non-causal")
     assert takes["convolutional"] == ("images of 3 × 72 × 128", "time steps")
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from tauflow._internal.checks import check_at_least, check_within
 from tauflow.batch import SequenceBatch
 from tauflow.cells.rits import RITSCell
+from tauflow.errors import ArgumentError
 from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence import RNN
 from tauflow.sequence.inputs import SequenceInputs
@@ -48,10 +49,17 @@ class BRITS(AbstractStatelessModel):
     Differs from the paper: absolute differences between the directions, as in the released code;
     the errors of the last of the three estimates of a direction, where the paper adds those of all.
 
+    As ``model="brits"`` of :class:`tauflow.estimators.SequenceImputer` it fills what is missing.
+
     Args:
         input_size: features D per time point.
         hidden_size: neurons N of each direction.
+        classes: how many of the features to return, the first ones; by default all.
+        per_step: must be true: every value is estimated.
         consistency: w.
+
+    Raises:
+        ArgumentError: it is to return more than its features, or one answer per sequence.
     """
 
     paper: ClassVar[str] = "Cao et al. 2018, BRITS: Bidirectional recurrent imputation"
@@ -60,11 +68,25 @@ class BRITS(AbstractStatelessModel):
     has_per_step_output: ClassVar[bool] = True
     is_causal: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
+    estimates_inputs: ClassVar[bool] = True
 
-    def __init__(self, input_size: int, hidden_size: int, *, consistency: float = 0.1) -> None:
-        super().__init__(
-            check_at_least(1, input_size=input_size), input_size, return_sequences=True
-        )
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        classes: int | None = None,
+        per_step: bool = True,
+        consistency: float = 0.1,
+    ) -> None:
+        D = check_at_least(1, input_size=input_size)
+        width = D if classes is None else check_at_least(1, classes=classes)
+        if width > D or not per_step:
+            raise ArgumentError(
+                "BRITS estimates the values of its inputs, and has no other targets: take it as "
+                "model='brits' of SequenceImputer, or another model."
+            )
+        super().__init__(D, width, return_sequences=True)
         self.hidden_size = check_at_least(1, hidden_size=hidden_size)
         self.consistency = check_within(0.0, math.inf, consistency=consistency)
         self.rnn = RNN(EstimatingRITSCell(input_size, hidden_size), bidirectional=True)
@@ -74,9 +96,9 @@ class BRITS(AbstractStatelessModel):
         self.rnn.reset_parameters()
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
-        """Return the mean of both estimates of every value, (B, T, D)."""
+        """Return the mean of both estimates of every value, (B, T, ``output_size``)."""
         forwards, backwards = self._estimate(inputs)
-        return (forwards + backwards) / 2
+        return ((forwards + backwards) / 2)[..., : self.output_size]
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
@@ -105,7 +127,7 @@ class BRITS(AbstractStatelessModel):
         differences = (estimates[0] - estimates[1]).abs() * valid
         disagreement = differences.sum() / valid.sum().clamp(min=1)
         loss = errors + self.consistency * disagreement
-        return loss + prediction_loss(estimates.mean(0), batch)
+        return loss + prediction_loss(estimates.mean(0)[..., : self.output_size], batch)
 
     def _estimate(self, inputs: SequenceInputs) -> tuple[Tensor, Tensor]:
         """Return what each direction estimates, (B, T, D)."""
