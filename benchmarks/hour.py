@@ -45,7 +45,7 @@ SHARE = 6
 CUDNN = ("tauflow", "torch LSTM", "torch GRU")
 PARITY = (
     *("test_triton_kernels", "test_generated_kernels", "test_fused_kernels"),
-    *("test_triton_on_gpus", "test_triton_operators", "test_replayed_sequences"),
+    *("test_triton_on_gpus", "test_triton_operators", "test_cuda_graphs"),
 )
 
 

@@ -86,7 +86,7 @@ def test_functions_that_kernels_call_have_names_of_their_own():
     folder = Path(kernel_cache.__file__).parents[1]
     for path in folder.rglob("numba_*.py"):
         importlib.import_module(".".join(("tauflow.kernels", path.parent.name, path.stem)))
-    functions = [one.py_func for one in gc.get_objects() if issubclass(type(one), dispatcher)]
+    functions = [value.py_func for value in gc.get_objects() if issubclass(type(value), dispatcher)]
     names = Counter(
         (function.__module__, function.__qualname__)
         for function in functions
@@ -99,10 +99,10 @@ def test_functions_that_kernels_call_have_names_of_their_own():
 def test_functions_that_could_be_taken_for_each_other_are_refused():
     def made(name):
         @inline(name=name)
-        def one(value):
+        def identity(value):
             return value
 
-        return one
+        return identity
 
     made("first")
     made("second")

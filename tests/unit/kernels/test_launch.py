@@ -68,7 +68,7 @@ def test_entries_that_do_not_lie_in_a_row_are_no_argument():
 def test_a_negative_view_is_read_as_what_it_shows():
     rnn, x = tauflow.CfC(4, 6), torch.randn(3, 5, 4)
     for dt in (None, torch.rand(3, 5)):
-        found, _ = rnn(torch._neg_view(x), dt=dt)
-        assert torch.equal(found, rnn(-x, dt=dt)[0])
+        y, _ = rnn(torch._neg_view(x), dt=dt)
+        assert torch.equal(y, rnn(-x, dt=dt)[0])
     hx = torch.randn(3, 6)
     assert torch.equal(rnn(x, torch._neg_view(hx))[0], rnn(x, -hx)[0])

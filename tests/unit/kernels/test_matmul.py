@@ -36,9 +36,9 @@ def draw(rows: int, columns: int, extra: int = 0) -> np.ndarray:
     return numbers.astype(np.float32)[:, :columns]
 
 
-def check(found: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
+def check(actual: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
     """Compare with what float64 gives, against the sum of the terms' magnitudes."""
-    assert (np.abs(found - exact) <= 3e-7 * scale).all()
+    assert (np.abs(actual - exact) <= 3e-7 * scale).all()
 
 
 @pytest.mark.sampled(4)
@@ -50,8 +50,8 @@ def check(found: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
 @pytest.mark.parametrize("extra", [0, 3])
 def test_products_of_odd_sizes(rows, terms, columns, extra):
     left, right = draw(rows, terms, extra), draw(terms, columns, extra)
-    whole = np.full((rows, columns + 4), 7.0, np.float32)
-    out = whole[:, :columns]
+    memory = np.full((rows, columns + 4), 7.0, np.float32)
+    out = memory[:, :columns]
     exact, scale = left.astype(np.float64) @ right, np.abs(left) @ np.abs(right)
     out[:] = np.nan  # must not be read
     multiply(left, right, out, False)
@@ -59,7 +59,7 @@ def test_products_of_odd_sizes(rows, terms, columns, extra):
     out[:] = 0.5
     multiply(left, right, out, True)
     check(out, exact + 0.5, scale + 0.5)
-    assert (whole[:, columns:] == 7.0).all()
+    assert (memory[:, columns:] == 7.0).all()
 
 
 @pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 1, 1), (17, 5, 33), (32, 16, 64)])

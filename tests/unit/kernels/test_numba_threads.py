@@ -150,12 +150,12 @@ def test_the_cache_knows_every_file_that_kernels_are_made_of(tmp_path):
     for folder in folders:
         folder.mkdir()
         (folder / "a.py").write_text("x = 1\n")
-    found = {digest_sources(*folders)}
+    digests = {digest_sources(*folders)}
     for folder in folders:
         (folder / "a.py").write_text("x = 2\n")
         digest_sources.cache_clear()
-        found.add(digest_sources(*folders))
-    assert len(found) == 1 + len(folders)
+        digests.add(digest_sources(*folders))
+    assert len(digests) == 1 + len(folders)
     digest_sources.cache_clear()
 
 

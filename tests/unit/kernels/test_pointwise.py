@@ -32,23 +32,23 @@ def heads_of(form: CfCConfig) -> int:
 def example(form: CfCConfig, rows: int = 3) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return products of heads, gaps and the form's parameters; and what autograd makes of them."""
     torch.manual_seed(0)
-    given = {"heads": torch.randn(rows, heads_of(form) * N), "dt": torch.rand(rows, 1)}
-    given |= {"rate": torch.rand(N), "amplitude": torch.randn(N)} if form.is_pure_mode else {}
-    exact = {name: value.double().requires_grad_() for name, value in given.items()}
+    inputs = {"heads": torch.randn(rows, heads_of(form) * N), "dt": torch.rand(rows, 1)}
+    inputs |= {"rate": torch.rand(N), "amplitude": torch.randn(N)} if form.is_pure_mode else {}
+    exact = {name: value.double().requires_grad_() for name, value in inputs.items()}
     after = combine_heads(form, *exact.values())
     to = torch.autograd.grad((after * pull_of(rows)).sum(), list(exact.values()))
-    return given, {"after": after.detach(), **dict(zip(given, to, strict=True))}
+    return inputs, {"after": after.detach(), **dict(zip(inputs, to, strict=True))}
 
 
 def pull_of(rows: int) -> Tensor:
     return torch.linspace(-1, 2, rows * N).view(rows, N)
 
 
-def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
-    assert found.keys() == expected.keys()
+def compare(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(
-            found[name].double().view_as(value), value, rtol=tolerance, atol=tolerance
+            actual[name].double().view_as(value), value, rtol=tolerance, atol=tolerance
         )
 
 
@@ -58,25 +58,33 @@ def test_compiled_closed_forms(form):
     pytest.importorskip("numba")
     from pointwise_kernels import pull_back_rows, run_rows
 
-    given, expected = example(form)
-    rows, width = len(given["heads"]), (1 if form.is_pure_mode else 4) * N
+    inputs, expected = example(form)
+    rows, width = len(inputs["heads"]), (1 if form.is_pure_mode else 4) * N
     none = torch.empty(0)
-    rate, amplitude = given.get("rate", none), given.get("amplitude", none)
+    rate, amplitude = inputs.get("rate", none), inputs.get("amplitude", none)
     bias = torch.randn(heads_of(form) * N)  # which the products lack
     tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
     packed = pack_weights(CfCParameters(*tensors, bias, rate, amplitude))
-    weights = CfCWeights(*(getattr(one, "value", one).numpy() for one in packed))
+    weights = CfCWeights(*(getattr(tensor, "value", tensor).numpy() for tensor in packed))
     values = torch.zeros(rows, width)
-    values[:, : len(bias)] = given["heads"] - bias
+    values[:, : len(bias)] = inputs["heads"] - bias
     after, delta = torch.empty(rows, N), torch.empty(rows, width)
-    own, to_dt, dt = torch.zeros(2, len(rate)), torch.empty(rows), given["dt"].squeeze(1)
+    to_rate_and_amplitude, to_dt, dt = (
+        torch.zeros(2, len(rate)),
+        torch.empty(rows),
+        inputs["dt"].squeeze(1),
+    )
     numbers = pack_code(form).value
     run_rows(numbers, values.numpy(), dt.numpy(), weights, after.numpy())
-    pulls = pull_of(rows).numpy(), to_dt.numpy(), delta.numpy(), own.numpy()
+    pulls = pull_of(rows).numpy(), to_dt.numpy(), delta.numpy(), to_rate_and_amplitude.numpy()
     pull_back_rows(numbers, values.numpy(), dt.numpy(), weights, *pulls)
-    found = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
-    found |= {"rate": own[0], "amplitude": own[1]} if form.is_pure_mode else {}
-    compare(found, expected, 3e-6)
+    gradients = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
+    gradients |= (
+        {"rate": to_rate_and_amplitude[0], "amplitude": to_rate_and_amplitude[1]}
+        if form.is_pure_mode
+        else {}
+    )
+    compare(gradients, expected, 3e-6)
 
 
 def test_compiled_gates_of_a_memory():
@@ -93,6 +101,6 @@ def test_compiled_gates_of_a_memory():
     values, carry = gates.numpy().copy(), pull_c.float().numpy()
     remember(values, bias.numpy(), c.numpy(), after, shown)
     forget(values, c.numpy(), after, pull_u.float().numpy(), carry, delta)
-    found = {"c": after, "u": shown, "gates": delta, "before": carry}
+    actual = {"c": after, "u": shown, "gates": delta, "before": carry}
     wanted = {"c": fresh.detach(), "u": u.detach(), "gates": expected[0], "before": expected[1]}
-    compare({name: torch.from_numpy(value) for name, value in found.items()}, wanted, 3e-6)
+    compare({name: torch.from_numpy(value) for name, value in actual.items()}, wanted, 3e-6)

@@ -31,13 +31,13 @@ def test_half_precision_takes_the_reference(dtype, learns):
 def test_mixed_precision_needs_no_such_instructions(dtype):
     """An LSTM's memory stays in single precision, in which every processor has the operator."""
     rnn, x = lstm(backend="torch")
-    whole = rnn(x)
+    unhooked = rnn(x)
     reference, _ = lstm(backend="reference")
     with torch.autocast("cpu", dtype=dtype):
-        found, (y, h) = rnn(x), reference(x)
-    assert found[0].dtype is found[1].dtype is torch.float32
-    torch.testing.assert_close(found, whole)
-    torch.testing.assert_close(found, (y.float(), h), rtol=0.05, atol=0.02)
+        y_and_h, (y, h) = rnn(x), reference(x)
+    assert y_and_h[0].dtype is y_and_h[1].dtype is torch.float32
+    torch.testing.assert_close(y_and_h, unhooked)
+    torch.testing.assert_close(y_and_h, (y.float(), h), rtol=0.05, atol=0.02)
 
 
 def test_the_other_gated_cells_compute_in_half_precision():

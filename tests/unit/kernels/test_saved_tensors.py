@@ -48,7 +48,7 @@ def test_truth_values_among_the_inputs_stay_so_in_a_second_backward_pass(name):
         (pull,) = torch.autograd.grad(y.sin().sum(), x, create_graph=True)
         return torch.autograd.grad(pull.square().sum(), x)[0]
 
-    found = second(rnn, x)
+    gradient = second(rnn, x)
     expected = second(rnn.double(), x.detach().double().requires_grad_())
     assert bool(expected.any())
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-3, atol=1e-4)

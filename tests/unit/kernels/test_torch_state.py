@@ -20,26 +20,26 @@ def test_nothing_surrounds_a_plain_call():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
 def test_a_trace_shows():
-    found = []
+    states = []
 
     def ask(x):
-        found.append((checks.is_jit_tracing(), checks.is_tracing()))
+        states.append((checks.is_jit_tracing(), checks.is_tracing()))
         return x + 1
 
     torch.jit.trace(ask, torch.ones(2), check_trace=False)
-    assert found[0] == (True, True)
+    assert states[0] == (True, True)
 
 
 def test_a_transform_shows():
-    found = []
+    states = []
 
     def ask(x):
-        found.append(torch_state.is_under_transform_or_forward_mode())
-        found.append(torch_state.has_functorch_tensor([torch.ones(2), x]))
+        states.append(torch_state.is_under_transform_or_forward_mode())
+        states.append(torch_state.has_functorch_tensor([torch.ones(2), x]))
         return x
 
     vmap(ask)(torch.ones(3, 2))
-    assert found == [True, True]
+    assert states == [True, True]
     assert not torch_state.is_forward_mode()
 
 

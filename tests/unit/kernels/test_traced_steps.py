@@ -141,13 +141,13 @@ def test_observed_features_come_and_go(name, batch):
     rnn = tauflow.build(name, D, 5)
     assert rnn.cell.uses_observed
     x, dt, seen = torch.randn(batch, 6, D), torch.rand(batch, 6), torch.rand(batch, 6, D) < 0.6
-    for told in (range(6), (2, 3, 5)):
+    for steps_with_mask in (range(6), (2, 3, 5)):
         stream, h = rnn.stream(batch), None
         for t in range(6):
-            observed = seen[:, t : t + 1] if t in told else None
+            observed = seen[:, t : t + 1] if t in steps_with_mask else None
             y, h = rnn(x[:, t : t + 1], h, dt=dt[:, t : t + 1], observed=observed)
-            own = None if observed is None else observed[:, 0]
-            got = stream.step(x[:, t], dt[:, t], observed=own)
+            mask_of_step = None if observed is None else observed[:, 0]
+            got = stream.step(x[:, t], dt[:, t], observed=mask_of_step)
             torch.testing.assert_close(got, y[:, 0].detach(), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(stream.state, h.detach(), rtol=1e-5, atol=1e-6)
 

@@ -55,7 +55,7 @@ def test_no_more_than_the_limit_is_kept(monkeypatch):
     assert sum(block.nbytes for block in workspace._cached_blocks) <= 3 * workspace._MIN_BLOCK_BYTES
 
 
-def kept() -> int:
+def get_cached_bytes() -> int:
     return sum(block.nbytes for block in (*workspace._cached_blocks, *workspace._returned_blocks))
 
 
@@ -67,8 +67,8 @@ def test_what_is_kept_is_bounded_by_what_is_used():
         blocks = [workspace.empty(random_.randint(LARGE, 8 * LARGE)) for _ in range(3)]
         most = max(most, workspace._used_bytes)
         del blocks
-        assert kept() <= 3 * most
-    assert kept() > 0
+        assert get_cached_bytes() <= 3 * most
+    assert get_cached_bytes() > 0
 
 
 def test_similar_sizes_share_blocks():
@@ -92,21 +92,21 @@ def test_one_large_batch_is_forgotten():
     del large
     for _ in range(500):
         workspace.empty(LARGE)
-    assert kept() <= 3 * LARGE * 4
+    assert get_cached_bytes() <= 3 * LARGE * 4
 
 
 def test_all_of_it_is_given_back():
     blocks = [workspace.empty(LARGE) for _ in range(4)]
     used = blocks.pop().fill_(3.0)
     del blocks
-    assert kept() == 3 * LARGE * 4
+    assert get_cached_bytes() == 3 * LARGE * 4
     tauflow.kernels.release_memory()
-    assert kept() == 0
+    assert get_cached_bytes() == 0
     assert (used == 3.0).all()
     del used
-    assert kept() == LARGE * 4
+    assert get_cached_bytes() == LARGE * 4
     tauflow.kernels.release_memory()
-    assert kept() == 0
+    assert get_cached_bytes() == 0
     assert workspace._used_bytes == 0
 
 

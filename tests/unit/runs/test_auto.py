@@ -34,12 +34,12 @@ RECIPE = DEFAULT_RECIPE.with_changes({"epochs": 3})
 @pytest.fixture
 def table(tmp_path):
     rng = np.random.default_rng(0)
-    own = rng.normal(size=60)
+    levels = rng.normal(size=60)
     frame = pandas.DataFrame({"id": np.repeat(np.arange(60), 4), "t": np.tile(np.arange(4.0), 60)})
-    frame["a"] = np.repeat(own, 4) + 0.5 * rng.normal(size=240)
+    frame["a"] = np.repeat(levels, 4) + 0.5 * rng.normal(size=240)
     frame["b"] = rng.normal(size=240)
     frame.loc[rng.random(240) < 0.3, "b"] = np.nan
-    frame["y"] = np.repeat(np.where(own > 0, "up", "down"), 4)
+    frame["y"] = np.repeat(np.where(levels > 0, "up", "down"), 4)
     path = tmp_path / "visits.csv"
     frame.to_csv(path, index=False)
     return CsvFile(path, TableOptions(id="id", time="t", target="y"))
@@ -57,18 +57,18 @@ def try_models(monkeypatch, table, tmp_path):
 
 
 def test_each_independent_sequence_is_held_out_once(table):
-    found = load_run_data(Run(table, "gru", hidden_size=4))
-    folds = split_into_folds(found, 0, independent=True)
-    whole = found.as_read.data.train
-    held = torch.cat([one.data.valid.x.flatten(1) for one in folds])
-    assert sorted(held.tolist()) == sorted(whole.x.flatten(1).tolist())
-    shares = [one.data.valid.y.float().mean() for one in folds]  # stratified
+    run_data = load_run_data(Run(table, "gru", hidden_size=4))
+    folds = split_into_folds(run_data, 0, independent=True)
+    training = run_data.as_read.data.train
+    held = torch.cat([fold.data.valid.x.flatten(1) for fold in folds])
+    assert sorted(held.tolist()) == sorted(training.x.flatten(1).tolist())
+    shares = [fold.data.valid.y.float().mean() for fold in folds]  # stratified
     assert max(shares) - min(shares) < 0.13  # one of eight or nine
-    for one in folds:
-        assert len(one.data.train) + len(one.data.valid) == len(whole)
-        assert one.data.test is found.as_read.data.test
-    (alone,) = split_into_folds(found, 0, independent=False)
-    assert alone.data.valid is found.as_read.data.valid
+    for fold in folds:
+        assert len(fold.data.train) + len(fold.data.valid) == len(training)
+        assert fold.data.test is run_data.as_read.data.test
+    (alone,) = split_into_folds(run_data, 0, independent=False)
+    assert alone.data.valid is run_data.as_read.data.valid
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_choose_ensemble_is_greedy():
 
 def test_choose_ensemble_takes_one_model_where_none_helps_it():
     y = torch.arange(4.0)[:, None]
-    found = choose_ensemble(
+    chosen = choose_ensemble(
         [y + 1, y], lambda p: -float((p - y).abs().mean()), task="regress", higher_is_better=True
     )
-    assert found == [0, 1]
+    assert chosen == [0, 1]
     nothing = choose_ensemble([y], lambda p: float("nan"), task="regress", higher_is_better=True)
     assert nothing == [0]
 
@@ -158,8 +158,8 @@ def test_a_run_is_the_same_again_and_its_predictor_answers(try_models, table):
     assert [replace(t, seconds=0) for t in first.trials] == [
         replace(t, seconds=0) for t in second.trials
     ]
-    assert sum(one.share for one in first.trials) == pytest.approx(1)
-    assert {one.name for one in first.trials} == {"gru", "gru-d", "lstm", "boosting"}
+    assert sum(trial.share for trial in first.trials) == pytest.approx(1)
+    assert {trial.name for trial in first.trials} == {"gru", "gru-d", "lstm", "boosting"}
     loaded = tauflow.load_predictor(first.directory)
     frame = pandas.read_csv(table.path)
     pandas.testing.assert_frame_equal(loaded.predict(frame), first.predictor.predict(frame))
@@ -171,9 +171,9 @@ def test_the_test_part_chooses_nothing(try_models, table, monkeypatch):
     load = auto.load_run_data
 
     def load_other_targets(*arguments):
-        found = load(*arguments)
-        found.baseline_data.test.y.copy_(1 - found.baseline_data.test.y)
-        return found
+        loaded = load(*arguments)
+        loaded.baseline_data.test.y.copy_(1 - loaded.baseline_data.test.y)
+        return loaded
 
     monkeypatch.setattr(auto, "load_run_data", load_other_targets)
     after = try_models()
@@ -188,11 +188,11 @@ def test_a_time_limit_ends_trainings(try_models, monkeypatch):
     run = try_models(time_limit=150, recipe=RECIPE.with_changes({"epochs": 99, "patience": None}))
     assert next(ticks) < 155
     assert any("ended 11 trainings early. Without a limit" in note for note in run.notes)
-    assert all(0 < one.epochs < 99 for one in run.trials if one.name != "boosting")
+    assert all(0 < trial.epochs < 99 for trial in run.trials if trial.name != "boosting")
 
 
 def test_a_resumed_run_is_what_it_would_have_been(try_models, monkeypatch):
-    whole = try_models()
+    uninterrupted = try_models()
     train, count = run_module.train_job, itertools.count()
 
     def interrupt(*arguments, **options):
@@ -205,8 +205,8 @@ def test_a_resumed_run_is_what_it_would_have_been(try_models, monkeypatch):
         try_models()
     monkeypatch.setattr(run_module, "train_job", train)
     again = try_models(resume=True)
-    assert again.directory != whole.directory
-    assert again.record.test == whole.record.test
+    assert again.directory != uninterrupted.directory
+    assert again.record.test == uninterrupted.record.test
 
 
 def test_a_refused_run_leaves_no_folder(try_models, tmp_path):

@@ -47,8 +47,8 @@ def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
     recipe = Recipe(optimizer="sgd", epochs=3, optimizer_options={"momentum": 0.9, "foreach": None})
     assert (DEFAULT_RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
     file = tmp_path / "best.toml"
-    found = SimpleNamespace(requested_metrics=("rmse", "r2"))
-    write_best_config(file, Run("pendulum", recipe=recipe, **SETTINGS), found)
+    run_data = SimpleNamespace(requested_metrics=("rmse", "r2"))
+    write_best_config(file, Run("pendulum", recipe=recipe, **SETTINGS), run_data)
     assert DEFAULT_RECIPE.with_changes(read_config_table(file, "recipe")) == recipe
     assert read_config_table(file, "options") == SETTINGS["options"]
     top = {
@@ -73,16 +73,16 @@ def test_keys_of_thousands_of_parts_are_no_settings(tmp_path):
 def test_a_table_is_read_back_with_its_gaps(tmp_path, dates):
     file = tmp_path / "own.csv"
     when = "2024-05-{:02}" if dates else "{}"
-    rows = [f"{one},{when.format(3 * day + 1)},{day}" for one in range(9) for day in range(4)]
+    rows = [f"{id_},{when.format(3 * day + 1)},{day}" for id_ in range(9) for day in range(4)]
     file.write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
     options = TableOptions(id="who", time="when", features=["pulse"], time_unit=None, split_seed=3)
     source = CsvFile(file, options)
     run = Run(source, **SETTINGS)
-    found = load_run_data(run)
-    write_best_config(tmp_path / "best.toml", run, found)
-    said = read_toml(tmp_path / "best.toml")
-    again = replace(source, table=TableOptions(**said["table"]))
+    run_data = load_run_data(run)
+    write_best_config(tmp_path / "best.toml", run, run_data)
+    best = read_toml(tmp_path / "best.toml")
+    again = replace(source, table=TableOptions(**best["table"]))
     data = load_run_data(replace(run, source=again)).data
-    assert data.train.dt.equal(found.data.train.dt)
+    assert data.train.dt.equal(run_data.data.train.dt)
     assert data.train.dt.max() == (72 if dates else 3)
-    assert said["csv"] == str(file)
+    assert best["csv"] == str(file)

@@ -18,14 +18,16 @@ from tauflow.training.evaluation_loop import predict
 
 def visits(classes=2, ids=150):
     rng = np.random.default_rng(0)
-    own = rng.normal(size=ids)
+    levels = rng.normal(size=ids)
     frame = pandas.DataFrame({"id": np.repeat(np.arange(ids), 5)})
     frame["t"] = rng.exponential(size=len(frame)).cumsum()
-    frame["a"] = np.repeat(own, 5) + 0.3 * rng.normal(size=len(frame))
+    frame["a"] = np.repeat(levels, 5) + 0.3 * rng.normal(size=len(frame))
     frame["b"] = rng.normal(size=len(frame))
     frame.loc[rng.random(len(frame)) < 0.2, "a"] = np.nan
-    frame["class"] = np.repeat(np.digitize(own, np.linspace(-0.5, 0.5, classes - 1)), 5).astype(str)
-    frame["level"] = np.repeat(own**2, 5)
+    frame["class"] = np.repeat(np.digitize(levels, np.linspace(-0.5, 0.5, classes - 1)), 5).astype(
+        str
+    )
+    frame["level"] = np.repeat(levels**2, 5)
     frame["other"] = frame["b"] * 2
     return frame
 
@@ -41,15 +43,15 @@ def fit_by_hand(data, kind):
 def test_classes_are_those_of_sklearn(classes):
     data = from_table(visits(classes), id="id", time="t", target="class")
     model, features = fit_by_hand(data, HistGradientBoostingClassifier)
-    found = predict(fit_boosted_trees(data), data.test).double().softmax(-1)
-    np.testing.assert_allclose(found, model.predict_proba(features), rtol=1e-5, atol=1e-6)
+    probabilities = predict(fit_boosted_trees(data), data.test).double().softmax(-1)
+    np.testing.assert_allclose(probabilities, model.predict_proba(features), rtol=1e-5, atol=1e-6)
 
 
 def test_values_are_those_of_sklearn():
     data = from_table(visits(), id="id", time="t", target="level", features=["a", "b"])
     model, features = fit_by_hand(data, HistGradientBoostingRegressor)
-    found = predict(fit_boosted_trees(data), data.test)[:, 0]
-    np.testing.assert_allclose(found, model.predict(features), rtol=1e-4, atol=1e-5)
+    values = predict(fit_boosted_trees(data), data.test)[:, 0]
+    np.testing.assert_allclose(values, model.predict(features), rtol=1e-4, atol=1e-5)
 
 
 def test_each_step_is_answered_by_what_came_until_then():
@@ -77,8 +79,8 @@ def test_of_a_single_class_the_answer_is_that_class():
     frame = visits()
     data = from_table(frame, id="id", time="t", target="class")
     data.train.y.fill_(1)
-    found = predict(fit_boosted_trees(data), data.test).softmax(-1)
-    torch.testing.assert_close(found[:, 1], torch.ones(len(found)))
+    probabilities = predict(fit_boosted_trees(data), data.test).softmax(-1)
+    torch.testing.assert_close(probabilities[:, 1], torch.ones(len(probabilities)))
 
 
 def test_trees_that_sklearn_stores_otherwise_are_refused(monkeypatch):
@@ -111,8 +113,8 @@ def test_trees_of_a_leaf_are_a_constant():
     module = join_trees(
         2, [0.5, 0.0], [(0, leaf(1.0)), (1, leaf(2.0)), (1, leaf(3.0))], per_step=False
     )
-    found, _ = module(torch.randn(4, 3, 2))
-    assert torch.equal(found, torch.tensor([1.5, 5.0]).expand(4, 2))
+    answers, _ = module(torch.randn(4, 3, 2))
+    assert torch.equal(answers, torch.tensor([1.5, 5.0]).expand(4, 2))
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,8 @@ def test_targets_count_what_their_ids_weigh(target):
         features[:, varies], data.train.y.flatten(), sample_weight=data.train.weight
     )
     test = compute_summary_features(data.test).values[:, varies]
-    found = predict(fit_boosted_trees(data), data.test).double()
+    logits = predict(fit_boosted_trees(data), data.test).double()
     if is_class:
-        np.testing.assert_allclose(found.softmax(-1), model.predict_proba(test), atol=1e-5)
+        np.testing.assert_allclose(logits.softmax(-1), model.predict_proba(test), atol=1e-5)
     else:
-        np.testing.assert_allclose(found[:, 0], model.predict(test), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(logits[:, 0], model.predict(test), rtol=1e-4, atol=1e-5)

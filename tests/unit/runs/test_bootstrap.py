@@ -47,13 +47,13 @@ def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
     )
     prediction, batch, codes = example(name, per_step=per_step)
     clusters = Clusters(codes, 15, "")
-    value, found = compute_score_interval(METRICS[name], prediction, batch, clusters)
+    value, interval = compute_score_interval(METRICS[name], prediction, batch, clusters)
     assert value == pytest.approx(float(METRICS[name](prediction, batch)), rel=1e-6)
     looped = []
     for drawn in sample_cluster_counts(15, 60):
         rows = torch.cat([torch.where(codes == k)[0].repeat(n) for k, n in enumerate(drawn)])
         looped.append(float(METRICS[name](prediction[rows], batch[rows])))
-    assert found == pytest.approx(np.quantile(looped, [0.025, 0.975]).tolist(), rel=1e-5)
+    assert interval == pytest.approx(np.quantile(looped, [0.025, 0.975]).tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted({*METRICS.builtin_names} - {"ece", "binary_ece"}))
@@ -81,12 +81,12 @@ def test_nine_in_ten_and_more_cover_the_truth(name):
     draw = np.random.default_rng(0)
 
     def sample(ids):
-        own, entries = draw.normal(size=(ids, 1)), draw.normal(size=(ids, 8))
+        own_level, entries = draw.normal(size=(ids, 1)), draw.normal(size=(ids, 8))
         if name == "rmse":
             y = torch.zeros(ids, 8, 1)
-            return torch.tensor(own * 1.5 + 0.3 * entries).float()[..., None], y
+            return torch.tensor(own_level * 1.5 + 0.3 * entries).float()[..., None], y
         y = torch.tensor(draw.random((ids, 1)) < 0.4).expand(ids, 8).long()
-        logit = torch.tensor(1.2 * own + 0.5 * entries).float() + y
+        logit = torch.tensor(1.2 * own_level + 0.5 * entries).float() + y
         return torch.stack([torch.zeros_like(logit), logit], -1), y
 
     def scored(ids):
@@ -97,8 +97,8 @@ def test_nine_in_ten_and_more_cover_the_truth(name):
         )
 
     truth = np.mean([scored(60)[0] for _ in range(300)]) if name == "rmse" else scored(4000)[0]
-    found = [scored(60)[1] for _ in range(200)]
-    assert 0.88 < np.mean([low <= truth <= high for low, high in found]) < 0.99
+    intervals = [scored(60)[1] for _ in range(200)]
+    assert 0.88 < np.mean([low <= truth <= high for low, high in intervals]) < 0.99
 
 
 def test_a_score_of_all_that_takes_no_weights_has_none():
@@ -133,30 +133,30 @@ def table(ids, rows, groups=None):
 
 def test_clusters_are_ids():
     data = from_table(table(100, 4), id="id", time="t", target="y", features=["a"])
-    found = make_clusters(data)
-    assert (found.count, found.description) == (15, "the 15 test ids")
-    assert len(set(found.codes.tolist())) == 15
+    clusters = make_clusters(data)
+    assert (clusters.count, clusters.description) == (15, "the 15 test ids")
+    assert len(set(clusters.codes.tolist())) == 15
 
 
 def test_windows_of_an_id_are_one_cluster():
     data = from_table(
         table(100, 8), id="id", time="t", target="a", window=3, horizon=1, features=["a"]
     )
-    found = make_clusters(data)
+    clusters = make_clusters(data)
     names = data.schema.ids["test"]
-    assert len(names) > found.count == 15
-    assert len({(name, int(code)) for name, code in zip(names, found.codes, strict=True)}) == 15
+    assert len(names) > clusters.count == 15
+    assert len({(name, int(code)) for name, code in zip(names, clusters.codes, strict=True)}) == 15
 
 
 def test_clusters_are_groups_where_there_are_some():
     data = from_table(
         table(400, 3, groups=80), id="id", time="t", target="y", features=["a"], group="ward"
     )
-    found = make_clusters(data)
-    assert found.description == "the 12 test groups ('ward')"
-    assert found.count == len({int(one) % 80 for one in data.schema.ids["test"]}) == 12
-    codes = dict(zip(data.schema.ids["test"], found.codes.tolist(), strict=True))
-    assert len({(int(one) % 80, code) for one, code in codes.items()}) == 12
+    clusters = make_clusters(data)
+    assert clusters.description == "the 12 test groups ('ward')"
+    assert clusters.count == len({int(id_) % 80 for id_ in data.schema.ids["test"]}) == 12
+    codes = dict(zip(data.schema.ids["test"], clusters.codes.tolist(), strict=True))
+    assert len({(int(id_) % 80, code) for id_, code in codes.items()}) == 12
 
 
 def test_too_few_ids_have_no_interval():
@@ -170,21 +170,21 @@ def test_rows_of_one_series_are_resampled_in_blocks(window):
     data = from_table(
         frame, time="t", target="z", features=["a"], per_step=True, split_by="time", window=window
     )
-    found = make_clusters(data)
-    assert found.description == "38 blocks of 8 consecutive rows, as the test split has 1 id"
+    clusters = make_clusters(data)
+    assert clusters.description == "38 blocks of 8 consecutive rows, as the test split has 1 id"
     valid = data.test.valid
-    assert found.codes[valid].bincount().tolist() == [8] * (int(valid.sum()) // 8) + (
+    assert clusters.codes[valid].bincount().tolist() == [8] * (int(valid.sum()) // 8) + (
         [int(valid.sum()) % 8] if int(valid.sum()) % 8 else []
     )
-    assert (found.codes[valid].diff() >= 0).all()
+    assert (clusters.codes[valid].diff() >= 0).all()
 
 
 def test_windows_of_one_series_are_resampled_in_blocks():
     frame = table(1, 4000).drop(columns=["id", "y", "z"])
     data = from_table(frame, time="t", target="a", window=6, horizon=2)
-    found = make_clusters(data)
-    assert found.count == -(-len(data.test) // -(-len(data.test) // 40))
-    assert "consecutive windows" in found.description
+    clusters = make_clusters(data)
+    assert clusters.count == -(-len(data.test) // -(-len(data.test) // 40))
+    assert "consecutive windows" in clusters.description
     few = replace(data, test=data.test[:7], schema=replace(data.schema, ids={"test": ("",) * 7}))
     assert (
         make_clusters(few) == "the test split has 1 id and 7 windows, which are too few to resample"

@@ -58,11 +58,11 @@ def test_an_ensemble_is_one_run_with_one_predictor(file, tmp_path):
     assert run.directory.name.startswith("gru-ensemble2-seed0-")
     assert sorted(path.name for path in run.directory.glob("seed*")) == ["seed0", "seed1"]
     alone = short_run(file, tmp_path, "died", CertaintyOptions(), seed=1)
-    found = load_predictor(run.directory)
+    predictor = load_predictor(run.directory)
     second = run.model.model.members[1]
-    for one, other in zip(second.parameters(), alone.model.parameters(), strict=True):
-        assert one.equal(other)  # the seed that it would have by itself
-    assert found.predict(file).equals(run.predictor.predict(file))
+    for parameter, other in zip(second.parameters(), alone.model.parameters(), strict=True):
+        assert parameter.equal(other)  # the seed that it would have by itself
+    assert predictor.predict(file).equals(run.predictor.predict(file))
     page = write_run_report(run).read_text(encoding="utf-8")
     assert "seeds 0 to 1" in page
     again = short_run(file, tmp_path, "died", asked, resume=True)

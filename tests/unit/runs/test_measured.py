@@ -46,14 +46,16 @@ def data_of(frame, **more):
 @pytest.mark.parametrize("names", [("no", "yes"), ("ok", "fault")])
 @pytest.mark.parametrize(("share", "rare"), [(0.2, True), (0.4, False), (0.8, True)])
 def test_a_rare_class_is_judged_by_areas(share, rare, names, per_step):
-    found = choose_metrics(data_of(table(share, names=names, per_step=per_step), per_step=per_step))
+    choice = choose_metrics(
+        data_of(table(share, names=names, per_step=per_step), per_step=per_step)
+    )
     if not rare:
-        assert (found.monitor, found.notes) == ("accuracy", ())
-        assert found.shown == ("accuracy", "auroc", "brier", "ece")
+        assert (choice.monitor, choice.notes) == ("accuracy", ())
+        assert choice.shown == ("accuracy", "auroc", "brier", "ece")
         return
-    assert found.monitor == "auroc"
-    assert found.shown == ("auroc", "average_precision", "brier", "ece", "accuracy")
-    (note,) = found.notes
+    assert choice.monitor == "auroc"
+    assert choice.shown == ("auroc", "average_precision", "brier", "ece", "accuracy")
+    (note,) = choice.notes
     assert f"{names[share < 0.5]!r} is rare" in note
     assert "AUROC takes the place of accuracy" in note
 
@@ -102,32 +104,32 @@ def test_training_keeps_the_metric_that_is_given():
 def test_a_command_says_how_the_epoch_is_selected(tmp_path):
     file = tmp_path / "own.csv"
     table(0.2).to_csv(file, index=False)
-    said = []
+    lines = []
     source = CsvFile(file, TableOptions(id="id", time="t", features=["a"], target="y"))
-    load_run_data(Run(source, "gru", hidden_size=2, say=said.append))
-    assert "The validation loss selects the epoch; --metric chooses" in said[-1]
+    load_run_data(Run(source, "gru", hidden_size=2, say=lines.append))
+    assert "The validation loss selects the epoch; --metric chooses" in lines[-1]
 
 
 def test_targets_that_do_not_count_are_not_counted():
     frame = table(0.4, per_step=True)
     yes = np.flatnonzero(frame.y == "yes")
     frame.loc[yes[::2], "y"] = None  # 20 % of all rows, a quarter of those with a target
-    found = choose_metrics(data_of(frame, per_step=True))
-    assert found.monitor == "auroc"
+    choice = choose_metrics(data_of(frame, per_step=True))
+    assert choice.monitor == "auroc"
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
 def test_a_part_of_one_class_leaves_areas_out(part):
     data = data_of(table(0.2))
-    one = replace(getattr(data, part), y=torch.zeros(15, dtype=torch.long))
+    single_class = replace(getattr(data, part), y=torch.zeros(15, dtype=torch.long))
     data = TaskData(
         data.card,
-        **{"train": data.train, "valid": data.valid, "test": data.test, part: one},
+        **{"train": data.train, "valid": data.valid, "test": data.test, part: single_class},
         schema=data.schema,
     )
-    found = choose_metrics(data)
-    assert (found.monitor, found.shown) == ("accuracy", ("brier", "ece", "accuracy"))
-    assert "holds one class alone" in found.notes[0]
+    choice = choose_metrics(data)
+    assert (choice.monitor, choice.shown) == ("accuracy", ("brier", "ece", "accuracy"))
+    assert "holds one class alone" in choice.notes[0]
     with pytest.raises(DataError, match=r"auroc: the targets of the .* data are all negative"):
         choose_metrics(data, ["accuracy", "auroc"])
 
@@ -142,8 +144,8 @@ def test_other_targets_have_metrics_of_their_own():
 
 def test_names_are_taken_in_their_order():
     data = data_of(table(0.2))
-    found = choose_metrics(data, ["f1", "auroc"])
-    assert (found.monitor, found.shown, found.notes) == ("f1", ("f1", "auroc"), ())
+    choice = choose_metrics(data, ["f1", "auroc"])
+    assert (choice.monitor, choice.shown, choice.notes) == ("f1", ("f1", "auroc"), ())
     swapped = choose_metrics(data_of(table(0.8)), ["f1", "auroc"])
     assert "f1 is of 'no' in the report, the rarer class, and of 'yes'" in swapped.notes[0]
 
@@ -187,18 +189,18 @@ class Answers(torch.nn.Module):
 def test_scores_of_one_class_are_of_the_rarer_one(names):
     """'fault' comes before 'ok', so that it is class 0 of the network."""
     data = data_of(table(0.2, ids=300, names=names))
-    found = score_test_split(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
+    scores = score_test_split(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
     rare = data.schema.outputs.index(names[1])
     y, chance = (data.test.y == rare).numpy(), data.test.x[:, -1, 0].numpy() * (2 * rare - 1)
-    assert found.positive == names[1]
-    assert found.network.values == pytest.approx(
+    assert scores.positive == names[1]
+    assert scores.network.values == pytest.approx(
         {
             "auroc": sk.roc_auc_score(y, chance),
             "average_precision": sk.average_precision_score(y, chance),
             "f1": sk.f1_score(y, chance > 0),
         }
     )
-    constant = found.baselines[0]
+    constant = scores.baselines[0]
     assert constant.name == "most frequent class"
     assert constant.values == pytest.approx(
         {"auroc": 0.5, "average_precision": y.mean(), "f1": 0.0}
@@ -215,13 +217,15 @@ def test_errors_are_in_the_units_of_the_table(metric):
         def forward(self, x, **_):
             return x.new_zeros(len(x), 1), None
 
-    found = score_test_split(Mean(), data, data, [metric], "it")
+    scores = score_test_split(Mean(), data, data, [metric], "it")
     train, test = (np.array(data.schema.ids[p]).astype(int) * 50 for p in ("train", "test"))
     error = np.abs(test - train.mean())
     expected = {"rmse": (error**2).mean() ** 0.5, "mae": error.mean(), "mse": (error**2).mean()}
-    assert found.unit == "y"
-    assert found.network.values[metric] == pytest.approx(expected[metric], rel=1e-5)
-    assert found.network.monitored_score == pytest.approx((error**2).mean() / train.var(), rel=1e-5)
+    assert scores.unit == "y"
+    assert scores.network.values[metric] == pytest.approx(expected[metric], rel=1e-5)
+    assert scores.network.monitored_score == pytest.approx(
+        (error**2).mean() / train.var(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("task", ["y", "a"])
@@ -230,7 +234,7 @@ def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
     table(0.2).to_csv(file, index=False)
     columns = {"target": task, "per_step": True} if task == "a" else {"target": "y"}
     options = TableOptions(id="id", time="t", features=["t"] if task == "a" else ["a"], **columns)
-    said = []
+    lines = []
     run = run_task(
         Run(
             CsvFile(file, options),
@@ -240,7 +244,7 @@ def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
             metrics=["r2", "rmse"] if task == "a" else ["brier", "auroc", "accuracy"],
             runs_dir=tmp_path,
             progress=False,
-            say=said.append,
+            say=lines.append,
         )
     )
     assert run.record.metric == run.scores.metrics[0] == ("r2" if task == "a" else "brier")
@@ -249,14 +253,14 @@ def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
 
 
 def test_a_tie_is_a_defeat():
-    one = {"values": {"rmse": 1.0}, "intervals": {}, "monitored_score": 1.0}
+    numbers = {"values": {"rmse": 1.0}, "intervals": {}, "monitored_score": 1.0}
     rows = (
-        baseline_comparison.PredictionScores("net", **one),
-        (baseline_comparison.PredictionScores("other", **one),),
+        baseline_comparison.PredictionScores("net", **numbers),
+        (baseline_comparison.PredictionScores("other", **numbers),),
     )
-    found = baseline_comparison.TestScores(("rmse",), *rows, "y", "", "", ())
-    assert found.is_beaten
-    better = replace(found, network=replace(found.network, values={"rmse": 0.9}))
+    scores = baseline_comparison.TestScores(("rmse",), *rows, "y", "", "", ())
+    assert scores.is_beaten
+    better = replace(scores, network=replace(scores.network, values={"rmse": 0.9}))
     assert not better.is_beaten
     assert replace(
         better,
@@ -264,4 +268,4 @@ def test_a_tie_is_a_defeat():
         network=baseline_comparison.PredictionScores("net", {"r2": 0.4}, {}, 0.0),
         baselines=(baseline_comparison.PredictionScores("other", {"r2": 0.5}, {}, 0.0),),
     ).is_beaten
-    assert found.best_baseline.name == "other"
+    assert scores.best_baseline.name == "other"

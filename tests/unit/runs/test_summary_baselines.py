@@ -32,15 +32,15 @@ def make_linear(model):
 def visits(ids=120, classes=2, *, missing=0.0):
     """Return a table whose class is the sign, or the third, of an id's mean."""
     rng = np.random.default_rng(0)
-    own = rng.normal(size=ids)
+    levels = rng.normal(size=ids)
     frame = pandas.DataFrame(
         {"id": np.repeat(np.arange(ids), 6), "t": np.tile(np.arange(6.0), ids)}
     )
-    frame["a"] = np.repeat(own, 6) + 0.1 * rng.normal(size=len(frame))
+    frame["a"] = np.repeat(levels, 6) + 0.1 * rng.normal(size=len(frame))
     frame["b"] = rng.normal(size=len(frame))
     frame.loc[rng.random(len(frame)) < missing, "a"] = np.nan
-    frame["y"] = np.repeat(np.digitize(own, [0] if classes == 2 else [-0.5, 0.5]), 6).astype(str)
-    frame["level"] = np.repeat(own, 6)
+    frame["y"] = np.repeat(np.digitize(levels, [0] if classes == 2 else [-0.5, 0.5]), 6).astype(str)
+    frame["level"] = np.repeat(levels, 6)
     return frame
 
 
@@ -48,14 +48,14 @@ def statistics(frame, columns=("a", "b")):
     """Return the summary features of each id, by pandas; in the units of the table."""
     groups = frame.groupby("id", sort=False)
     found = []
-    for one in ("last", "first", "mean", "std", "min", "max", "count", "since"):
+    for statistic in ("last", "first", "mean", "std", "min", "max", "count", "since"):
         for name in columns:
-            if one == "std":
+            if statistic == "std":
                 found.append(groups[name].std(ddof=0))
-            elif one == "since":
+            elif statistic == "since":
                 found.append(groups.apply(lambda g, n=name: g.t.iloc[-1] - g.t[g[n].notna()].max()))
             else:
-                found.append(getattr(groups[name], one)())
+                found.append(getattr(groups[name], statistic)())
     return pandas.concat(found, axis=1)
 
 
@@ -66,7 +66,7 @@ def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missi
     data = from_table(frame, id="id", time="t", target="y", features=["a", "b"])
     (name, logits), (linear, linear_logits) = fit_summary_baselines(data)
     table = statistics(frame)
-    train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
+    train, test = ([int(id_) for id_ in data.schema.ids[part]] for part in ("train", "test"))
     labels = frame.groupby("id").y.first()
     tree = HistGradientBoostingClassifier(random_state=0)
     tree.fit(table.loc[train].to_numpy(), labels.loc[train])
@@ -87,14 +87,14 @@ def test_values_are_scaled_as_the_targets_are():
     frame = visits()
     frame["level"] = 100 + 20 * frame["level"]
     data = from_table(frame, id="id", time="t", target="level", features=["a", "b"])
-    (_, found), (linear, linear_found) = fit_summary_baselines(data)
-    train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
+    (_, boosted), (linear, linear_found) = fit_summary_baselines(data)
+    train, test = ([int(id_) for id_ in data.schema.ids[part]] for part in ("train", "test"))
     table, values = statistics(frame), frame.groupby("id")["level"].first()
     tree = HistGradientBoostingRegressor(random_state=0)
     tree.fit(table.loc[train].to_numpy(), values.loc[train])
     expected = tree.predict(table.loc[test].to_numpy())
-    assert data.schema.unscale(found)[:, 0].numpy() == pytest.approx(expected, abs=3)
-    assert float(METRICS["r2"](found, data.test)) > 0.8
+    assert data.schema.unscale(boosted)[:, 0].numpy() == pytest.approx(expected, abs=3)
+    assert float(METRICS["r2"](boosted, data.test)) > 0.8
     assert linear == "ridge regression"
     table = table.loc[:, table.loc[train].nunique(dropna=False) > 1]
     # The predictions of ridge regression scale with its targets.
@@ -120,16 +120,16 @@ def test_each_row_is_predicted_from_the_rows_until_then():
     frame["up"] = np.where(frame.groupby("id").b.cumsum() > 0, "yes", "no")
     frame.loc[frame.index % 7 == 3, "up"] = None
     data = from_table(frame, id="id", time="t", target="up", features=["b"], per_step=True)
-    _, found = fit_gradient_boosting(data)
+    _, predictions = fit_gradient_boosting(data)
     known = data.test.y_mask
-    assert (found[~known] == 0).all()
-    assert float(METRICS["accuracy"](found, data.test)) > 0.85
+    assert (predictions[~known] == 0).all()
+    assert float(METRICS["accuracy"](predictions, data.test)) > 0.85
     later = data.test.x.clone()
     later[:, 3:] += 5.0
     changed = replace(data, test=replace(data.test, x=later))
     _, again = fit_gradient_boosting(changed)
-    assert torch.equal(again[:, :3], found[:, :3])
-    assert not torch.equal(again, found)
+    assert torch.equal(again[:, :3], predictions[:, :3])
+    assert not torch.equal(again, predictions)
 
 
 @pytest.mark.parametrize("horizon", [None, 3])
@@ -138,19 +138,19 @@ def test_forecasts_learn_a_season(horizon):
     days = pandas.Series(rng.normal(size=24))
     frame = pandas.DataFrame({"t": hours, "v": days.loc[hours % 24].to_numpy()})
     frame["v"] += 0.05 * rng.normal(size=len(frame))
-    said = {"time": "t", "target": "v", "window": 48, "season": 24}
-    said |= {"horizon": horizon, "stride": 2} if horizon else {"task": "next-step"}
-    data = from_table(frame, **said)
-    name, found = fit_gradient_boosting(data)
+    table_options = {"time": "t", "target": "v", "window": 48, "season": 24}
+    table_options |= {"horizon": horizon, "stride": 2} if horizon else {"task": "next-step"}
+    data = from_table(frame, **table_options)
+    name, predictions = fit_gradient_boosting(data)
     assert name == "gradient boosting"
-    assert found.shape == data.test.y.shape
+    assert predictions.shape == data.test.y.shape
     late = slice(None) if horizon else slice(24, None)
 
-    def error(found):
-        return float((found - data.test.y)[:, late].square().mean())
+    def error(predicted):
+        return float((predicted - data.test.y)[:, late].square().mean())
 
     _, without = fit_gradient_boosting(replace(data, card=replace(data.card, season=0)))
-    assert error(found) < min(0.3, 0.7 * error(without))
+    assert error(predictions) < min(0.3, 0.7 * error(without))
 
 
 def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
@@ -160,9 +160,9 @@ def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
     data = from_table(
         frame, id="id", time="t", target=["a", "c"], task="next-step", features=["a", "c"]
     )
-    _, found = fit_gradient_boosting(data)
-    assert found.shape[-1] == 2
-    assert torch.isfinite(found).all()
+    _, predictions = fit_gradient_boosting(data)
+    assert predictions.shape[-1] == 2
+    assert torch.isfinite(predictions).all()
 
 
 def test_many_targets_are_drawn_from(monkeypatch):
@@ -184,9 +184,9 @@ def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(MissingExtraError):
         fit_gradient_boosting(data)
-    found = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
-    assert [one.name for one in found.baselines] == ["training mean"]
-    (note,) = found.notes
+    scores = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
+    assert [baseline.name for baseline in scores.baselines] == ["training mean"]
+    (note,) = scores.notes
     assert "no gradient boosting and ridge regression" in note
     assert "pip install" in note
 
@@ -197,9 +197,9 @@ def test_too_many_outputs_have_none(monkeypatch):
     data = from_table(frame, time="t", target="v", window=8, horizon=3)
     model = torch.nn.Module()
     model.forward = lambda x, **_: (x[:, -1, :1].expand(-1, 3), None)
-    found = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
-    assert [one.name for one in found.baselines] == ["persistence", "training mean"]
-    assert "at most 2 outputs, and there are 3" in found.notes[0]
+    scores = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
+    assert [baseline.name for baseline in scores.baselines] == ["persistence", "training mean"]
+    assert "at most 2 outputs, and there are 3" in scores.notes[0]
 
 
 def test_features_that_are_constant_where_a_target_is_known():
@@ -209,7 +209,7 @@ def test_features_that_are_constant_where_a_target_is_known():
     frame["b"] = np.where(frame.t == 7, frame.a, np.nan)  # measured once in each id
     frame["c"] = np.where(frame.t == 1, frame.a**2, np.nan)  # predicted from a single row
     data = from_table(frame, id="id", time="t", missing="inputs")
-    name, found = fit_gradient_boosting(data)
+    name, predictions = fit_gradient_boosting(data)
     assert name == "gradient boosting"
-    assert found.shape == data.test.y.shape
-    assert torch.isfinite(found).all()
+    assert predictions.shape == data.test.y.shape
+    assert torch.isfinite(predictions).all()

@@ -23,9 +23,9 @@ def test_every_value_that_is_tried_builds(name):
 
 
 def test_what_has_a_value_is_not_tried():
-    given = ["recipe.lr", "recipe.epochs", "model.backbone_units", "model.backend"]
+    fixed = ["recipe.lr", "recipe.epochs", "model.backbone_units", "model.backend"]
     rest = {"model.hidden_size", "model.backbone_layers", "model.backbone_dropout"}
-    assert make_search_space("cfc", fixed=given).keys() == rest
+    assert make_search_space("cfc", fixed=fixed).keys() == rest
     with pytest.raises(ArgumentError, match=r"recipe\.lr is given and varied too"):
         make_search_space("cfc", {"recipe.lr": [0.1]}, ["recipe.lr"])
     with pytest.raises(ArgumentError, match="nothing is left to try"):

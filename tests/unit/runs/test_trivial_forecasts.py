@@ -31,17 +31,17 @@ def by_pandas(table, window, first=ROWS - ROWS * 15 // 100):
     ago, last, true = map(pandas.concat, (ago, last, true))
     known, share = true.notna(), float(ago[true.notna()].isna().mean())
     last = last.fillna(table["kW"].iloc[: ROWS * 7 // 10].mean())
-    errors = [((one - true)[known] ** 2).mean() for one in (last, ago.fillna(last))]
+    errors = [((forecast - true)[known] ** 2).mean() for forecast in (last, ago.fillna(last))]
     return [*errors, share]
 
 
 @pytest.mark.parametrize("window", [None, 24, 48, 100])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-@pytest.mark.parametrize("told", ["observed", "inputs"])
-def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, told):
+@pytest.mark.parametrize("missing_as", ["observed", "inputs"])
+def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, missing_as):
     table = load(missing)
-    said = {"time": "hour", "target": "kW", "task": "next-step", "season": SEASON}
-    data = from_table(table, window=window, missing=told, **said)
+    table_options = {"time": "hour", "target": "kW", "task": "next-step", "season": SEASON}
+    data = from_table(table, window=window, missing=missing_as, **table_options)
     last, ago, share = by_pandas(table, window or ROWS)
     (named, persistence), (name, naive), _ = score_baselines(data, "mse")
     assert (named, name) == ("persistence", f"seasonal naive ({100 * share:.0f} % as persistence)")
@@ -59,9 +59,13 @@ def test_the_season_beats_persistence_where_it_can_be_looked_up():
 @pytest.mark.parametrize("also", [[], ["stuck"]])
 def test_what_inputs_do_not_tell_is_not_forecast_trivially(sizes, also):
     table = load().assign(stuck=5.0)
-    said = {"time": "hour", "target": ["kW", *also], "task": "next-step", "season": SEASON}
-    usual = [name for name, _ in score_baselines(from_table(table, **said, **sizes), "mse")]
+    table_options = {"time": "hour", "target": ["kW", *also], "task": "next-step", "season": SEASON}
+    usual = [
+        name for name, _ in score_baselines(from_table(table, **table_options, **sizes), "mse")
+    ]
     assert usual[0] == "persistence"
     table.loc[ROWS * 9 // 10 :, "stuck"] = 9.0  # as never in training, where its input is 0
-    found = [name for name, _ in score_baselines(from_table(table, **said, **sizes), "mse")]
-    assert found == (["training mean"] if also else usual)
+    names = [
+        name for name, _ in score_baselines(from_table(table, **table_options, **sizes), "mse")
+    ]
+    assert names == (["training mean"] if also else usual)

@@ -30,25 +30,25 @@ RECIPE = Recipe(lr=5e-3, epochs=1, batch_size=200)
 
 
 def tuned(tmp_path, trials, **more):
-    given = {"recipe": RECIPE, "runs_dir": tmp_path, **more}
-    settings = {name: given.pop(name) for name in {*given} & {*Run.__dataclass_fields__}}
-    return tuning.tune(Run("pendulum", "elman", **settings), trials=trials, **given)
+    options = {"recipe": RECIPE, "runs_dir": tmp_path, **more}
+    settings = {name: options.pop(name) for name in {*options} & {*Run.__dataclass_fields__}}
+    return tuning.tune(Run("pendulum", "elman", **settings), trials=trials, **options)
 
 
 @pytest.mark.slow
 def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
     executed, tests = tuning.train_job, []
 
-    def watched(*given, **options):
-        record, model = executed(*given, **options)
+    def watched(*args, **options):
+        record, model = executed(*args, **options)
         tests.append(record.test)
         return record, model
 
     monkeypatch.setattr(tuning, "train_job", watched)
     vary = {"model.hidden_size": [2, 3]}
-    said = []
-    first = tuned(tmp_path, 2, vary=vary, say=said.append)
-    assert (len(first.trials), len(said)) == (2, 2)
+    lines = []
+    first = tuned(tmp_path, 2, vary=vary, say=lines.append)
+    assert (len(first.trials), len(lines)) == (2, 2)
     assert first.importance == {}
     again = tuned(tmp_path, 8, vary=vary)
     assert again.directory == first.directory
@@ -75,12 +75,12 @@ def test_a_damaged_journal_is_named(tmp_path, monkeypatch, line):
 
 
 def test_a_trial_that_is_not_worth_it_ends_early():
-    told = []
-    trial = SimpleNamespace(report=lambda *what: told.append(what), should_prune=lambda: True)
+    reports = []
+    trial = SimpleNamespace(report=lambda *what: reports.append(what), should_prune=lambda: True)
     history = [{"epoch": 3, "valid": 0.5}]
     with pytest.raises(optuna.TrialPruned):
         tuning.PruningCallback(trial).on_epoch(SimpleNamespace(history=history))
-    assert told == [(0.5, 3)]
+    assert reports == [(0.5, 3)]
 
 
 def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
@@ -88,9 +88,9 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
         tuned(tmp_path, 1, vary={"recipe.lr": [1e25]})
     read = tuning.load_run_data
 
-    def without_validation(*given, **options):
-        found = read(*given, **options)
-        return replace(found, data=replace(found.data, valid=None))
+    def without_validation(*args, **options):
+        run_data = read(*args, **options)
+        return replace(run_data, data=replace(run_data.data, valid=None))
 
     monkeypatch.setattr(tuning, "load_run_data", without_validation)
     with pytest.raises(ArgumentError, match="pendulum has no validation data to choose settings"):
@@ -111,11 +111,11 @@ def trained(monkeypatch):
     """Lets the n-th trial end with an error instead, and keeps the jobs of all."""
     executed, trained = tuning.train_job, SimpleNamespace(jobs=[], errors={})
 
-    def execute(job, *given, **options):
+    def execute(job, *args, **options):
         trained.jobs.append(job)
         if len(trained.jobs) in trained.errors:
             raise trained.errors[len(trained.jobs)]
-        return executed(job, *given, **options)
+        return executed(job, *args, **options)
 
     monkeypatch.setattr(tuning, "train_job", execute)
     return trained
@@ -126,18 +126,18 @@ def test_a_trial_that_was_stopped_does_not_count(tmp_path, trained, stop):
     trained.errors = {2: stop()}
     with pytest.raises(stop):
         tuned(tmp_path, 3)
-    found = tuned(tmp_path, 3)
-    assert [state for _, _, state in found.trials] == ["complete"] * 3
+    result = tuned(tmp_path, 3)
+    assert [state for _, _, state in result.trials] == ["complete"] * 3
     assert len(trained.jobs) == 4
-    assert tuned(tmp_path, 3).trials == found.trials
+    assert tuned(tmp_path, 3).trials == result.trials
     assert len(trained.jobs) == 4
 
 
 def test_settings_that_are_not_finite_count(tmp_path, trained):
     trained.errors = {1: NonFiniteError("the loss is nan")}
-    found = tuned(tmp_path, 2)
-    assert [state for _, _, state in found.trials] == ["pruned", "complete"]
-    assert tuned(tmp_path, 2).trials == found.trials
+    result = tuned(tmp_path, 2)
+    assert [state for _, _, state in result.trials] == ["pruned", "complete"]
+    assert tuned(tmp_path, 2).trials == result.trials
 
 
 def test_of_few_combinations_each_is_tried_once(tmp_path, trained):
@@ -147,8 +147,8 @@ def test_of_few_combinations_each_is_tried_once(tmp_path, trained):
     with pytest.raises(KeyboardInterrupt):
         tuned(tmp_path, 9, vary=vary)
     trained.errors = {}
-    found = tuned(tmp_path, 9, vary=vary)
-    tried = sorted(tuple(settings.values()) for settings, _, _ in found.trials)
+    result = tuned(tmp_path, 9, vary=vary)
+    tried = sorted(tuple(settings.values()) for settings, _, _ in result.trials)
     assert tried == [(0.01, 2), (0.01, 3), (0.02, 2), (0.02, 3)]
     assert len(trained.jobs) == 5
 
@@ -215,8 +215,8 @@ def test_a_cluster_survives_a_worker(tmp_path):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as own:
-        victim = own.workers[0].process.pid
+    ) as cluster:
+        victim = cluster.workers[0].process.pid
 
         def kill():
             while not list(tmp_path.rglob("study.log")):
@@ -227,9 +227,9 @@ def test_a_cluster_survives_a_worker(tmp_path):
         thread = threading.Thread(target=kill)
         thread.start()
         recipe = replace(RECIPE, epochs=5)
-        found = tuned(tmp_path, 6, cluster=own.scheduler_address, recipe=recipe)
+        result = tuned(tmp_path, 6, cluster=cluster.scheduler_address, recipe=recipe)
         thread.join()
-    assert len(found.trials) in (6, 7)  # one may have ended before its worker was killed
+    assert len(result.trials) in (6, 7)  # one may have ended before its worker was killed
 
 
 @pytest.mark.slow
@@ -241,22 +241,22 @@ def test_processes_share_a_study(tmp_path, monkeypatch):
 
 
 def test_what_is_given_is_not_tried(tmp_path, trained):
-    found = tuned(tmp_path, 2, fixed=["recipe.lr"], vary={"model.init": ["torch", "keras"]})
+    result = tuned(tmp_path, 2, fixed=["recipe.lr"], vary={"model.init": ["torch", "keras"]})
     assert {job.recipe.lr for job in trained.jobs} == {RECIPE.lr}
-    assert found.settings.keys() == {"model.hidden_size", "model.init"}
-    found = tuned(tmp_path, 2, hidden_size=3, options={"init": "keras"})
+    assert result.settings.keys() == {"model.hidden_size", "model.init"}
+    result = tuned(tmp_path, 2, hidden_size=3, options={"init": "keras"})
     assert {job.model.hidden_size for job in trained.jobs[2:]} == {3}
     assert {job.model.options["init"] for job in trained.jobs[2:]} == {"keras"}
-    assert found.settings.keys() == {"recipe.lr"}
+    assert result.settings.keys() == {"recipe.lr"}
 
 
 def test_the_test_data_are_not_looked_at(tmp_path, monkeypatch, trained):
     read = tuning.load_run_data
 
-    def spoilt(*given, **options):
-        found = read(*given, **options)
-        test = replace(found.data.test, x=found.data.test.x * torch.nan)
-        return replace(found, data=replace(found.data, test=test))
+    def spoilt(*args, **options):
+        run_data = read(*args, **options)
+        test = replace(run_data.data.test, x=run_data.data.test.x * torch.nan)
+        return replace(run_data, data=replace(run_data.data, test=test))
 
     monkeypatch.setattr(tuning, "load_run_data", spoilt)
     assert len(tuned(tmp_path, 1).trials) == 1
@@ -265,6 +265,6 @@ def test_the_test_data_are_not_looked_at(tmp_path, monkeypatch, trained):
 def test_tuples_are_values_to_try(tmp_path, trained):
     vary = {"recipe.betas": [(0.8, 0.9), (0.9, 0.99)]}
     for trials in (2, 4):
-        found = tuned(tmp_path, trials, vary=vary, hidden_size=2)
-    assert len(found.trials) == 4
+        result = tuned(tmp_path, trials, vary=vary, hidden_size=2)
+    assert len(result.trials) == 4
     assert {job.recipe.betas for job in trained.jobs} <= set(vary["recipe.betas"])

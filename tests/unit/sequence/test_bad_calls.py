@@ -207,6 +207,6 @@ def test_times_that_begin_with_that_of_the_state_may_have_an_axis_of_their_own(s
     if not batched:
         x, h, t = x[0], h[0], t[0]
     assert torch.equal(rnn(x, h, t=t.unsqueeze(-1))[0], rnn(x, h, t=t)[0])
-    for given in (t[..., 1:], t[..., 1:].unsqueeze(-1)):
+    for times in (t[..., 1:], t[..., 1:].unsqueeze(-1)):
         with pytest.raises(ArgumentError, match=rf"in front: {steps + 1} times per sequence"):
-            rnn(x, h, t=given)
+            rnn(x, h, t=times)

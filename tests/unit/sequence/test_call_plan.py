@@ -18,7 +18,7 @@ B, D, N = 3, 4, 6
 
 def results(rnn, x, hx, dt):
     """Return outputs, state and all gradients of a call."""
-    leaves = [one.detach().clone().requires_grad_() for one in (x, hx, dt)]
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in (x, hx, dt)]
     y, h = rnn(leaves[0], leaves[1], dt=leaves[2])
     parameters = list(rnn.parameters())
     pulled = (y.square().mean() + h.sin().sum(), [*leaves, *parameters])
@@ -69,14 +69,14 @@ def test_a_plan_changes_no_number(name, steps, monkeypatch, two_threads):
     expected = [*results(rnn, x, hx, dt), *results(rnn, x, hx, dt)]
     with torch.no_grad():
         expected += [*rnn(x), *rnn(x, dt=0.5), *rnn(x, hx)]
-    for found, wanted in zip(planned, expected, strict=True):
-        assert (found is None and wanted is None) or torch.equal(found, wanted)
+    for value, wanted in zip(planned, expected, strict=True):
+        assert (value is None and wanted is None) or torch.equal(value, wanted)
 
 
 def call_times(steps, has_state):
     """Return times of each dtype, (B, T) or (B, T + 1)."""
-    whole = torch.rand(B, steps + has_state).mul(5).round().add(1).cumsum(1)
-    return whole / 7, whole.double() / 7, whole.long()
+    times = torch.rand(B, steps + has_state).mul(5).round().add(1).cumsum(1)
+    return times / 7, times.double() / 7, times.long()
 
 
 LAYERS = {
@@ -105,27 +105,27 @@ def test_times_masks_and_layers_have_plans(name, options, monkeypatch):
     ]
     calls += [((x,), {"dt": dt.unsqueeze(-1), "mask": mask}), ((x[0],), {"dt": dt[0]})]
     calls += [((x[0], hx[0]), {"mask": torch.arange(steps) < 7})]
-    for given, named in calls:
-        assert not rnn.explain(*given, **named).plan
+    for arguments, named in calls:
+        assert not rnn.explain(*arguments, **named).plan
     for _ in range(2):
         results.append([])
-        for given, named in calls:
-            y, h = rnn(*given, **named)
-            learnt = [one for one in rnn.parameters() if one.requires_grad]
+        for arguments, named in calls:
+            y, h = rnn(*arguments, **named)
+            learnt = [parameter for parameter in rnn.parameters() if parameter.requires_grad]
             results[-1] += [y, h, *torch.autograd.grad(y.sum() + h.sin().sum(), learnt)]
         without_plan(monkeypatch)
-    for found, wanted in zip(*results, strict=True):
-        assert torch.equal(found, wanted)
+    for value, wanted in zip(*results, strict=True):
+        assert torch.equal(value, wanted)
 
 
 def test_ragged_batches_are_cut_alike(monkeypatch):
     rnn, x = tauflow.CfC(D, N), torch.randn(40, 200, D)
     lengths = torch.randint(5, 200, (40,))
     assert not rnn.explain(x, lengths=lengths).plan
-    found = rnn(x, lengths=lengths)
+    values = rnn(x, lengths=lengths)
     without_plan(monkeypatch)
-    for one, wanted in zip(found, rnn(x, lengths=lengths), strict=True):
-        assert torch.equal(one, wanted)
+    for value, wanted in zip(values, rnn(x, lengths=lengths), strict=True):
+        assert torch.equal(value, wanted)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -137,8 +137,8 @@ def test_missing_features_keep_their_plan(masked, monkeypatch):
     assert not rnn.explain(x, observed=~x.isnan(), **named).plan
     without_plan(monkeypatch)
     expected = [*rnn(x, **named), *rnn(x.nan_to_num(), observed=~x.isnan(), **named)]
-    for found, wanted in zip(plain, expected, strict=True):
-        assert torch.equal(found, wanted)
+    for value, wanted in zip(plain, expected, strict=True):
+        assert torch.equal(value, wanted)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -172,7 +172,7 @@ def change_weight_data(rnn):
 
 def add_hook(rnn):
     layer = rnn.cell.backbone.layers[0]
-    layer.register_forward_hook(lambda module, given, after: 0.5 * after)
+    layer.register_forward_hook(lambda module, args, after: 0.5 * after)
 
 
 CHANGES = {
@@ -198,13 +198,13 @@ def test_what_changes_is_followed(change, monkeypatch):
     assert has_plan(rnn, x, dt)
     torch.manual_seed(2)
     CHANGES[change](rnn)
-    x, hx, dt = (one.to(next(rnn.parameters()).dtype) for one in (x, hx, dt))
-    found = rnn(x, hx, dt=dt)
+    x, hx, dt = (tensor.to(next(rnn.parameters()).dtype) for tensor in (x, hx, dt))
+    first = rnn(x, hx, dt=dt)
     found_again = rnn(x, hx, dt=dt)
     without_plan(monkeypatch)
     expected = rnn(x, hx, dt=dt)
-    for one in (found, found_again):
-        for value, wanted in zip(one, expected, strict=True):
+    for outputs in (first, found_again):
+        for value, wanted in zip(outputs, expected, strict=True):
             assert torch.equal(value, wanted)
     if change not in ("backend", "precision", "frozen"):
         assert not torch.allclose(expected[0].float(), before)
@@ -233,9 +233,9 @@ def test_missing_features_are_looked_at_in_every_call(monkeypatch):
     rnn, x = tauflow.GRUD(D, N), torch.randn(B, 5, D)
     rnn(x)
     x[0, 1, 2] = torch.nan
-    found, _ = rnn(x)
+    y, _ = rnn(x)
     expected, _ = rnn(x, observed=~x.isnan())
-    assert torch.equal(found, expected)
+    assert torch.equal(y, expected)
     with pytest.raises(tauflow.errors.NonFiniteError):
         tauflow.CfC(D, N)(x)
 
@@ -243,11 +243,11 @@ def test_missing_features_are_looked_at_in_every_call(monkeypatch):
 def test_other_weights_and_transforms_are_followed():
     rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
     rnn(x)
-    weights = {name: 0.5 * one.detach() for name, one in rnn.named_parameters()}
-    found, _ = torch.func.functional_call(rnn, weights, (x,))
+    weights = {name: 0.5 * parameter.detach() for name, parameter in rnn.named_parameters()}
+    y, _ = torch.func.functional_call(rnn, weights, (x,))
     other = copy.deepcopy(rnn)
     other.load_state_dict(weights)
-    assert torch.equal(found, other(x)[0])
+    assert torch.equal(y, other(x)[0])
     mapped, _ = torch.func.vmap(rnn)(x)
     torch.testing.assert_close(mapped, rnn(x)[0])
 

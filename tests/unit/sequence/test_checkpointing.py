@@ -32,8 +32,8 @@ def test_values_and_gradients_stay(name, every, dtype):
     hx, mask = torch.rand(B, rnn.state_size, dtype=dtype), torch.rand(B, T) > 0.3
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype is torch.float64 else {}
     expected = gradients(rnn, x, hx, dt=dt, mask=mask)
-    for own, other in zip(gradients(saving, x, hx, dt=dt, mask=mask), expected, strict=True):
-        torch.testing.assert_close(own, other, **tolerance)
+    for gradient, other in zip(gradients(saving, x, hx, dt=dt, mask=mask), expected, strict=True):
+        torch.testing.assert_close(gradient, other, **tolerance)
 
 
 def test_dropout_is_drawn_once():
@@ -59,7 +59,7 @@ def test_dropout_is_drawn_once():
 def test_what_is_kept_does_not_grow_with_the_length(name):
     """Counts what autograd saves, apart from inputs and outputs."""
 
-    def kept(steps: int) -> int:
+    def count_bytes(steps: int) -> int:
         rnn = tauflow.build(name, D, N, checkpoint_every=16)
         x, total = torch.randn(B, steps, D), 0
 
@@ -72,7 +72,7 @@ def test_what_is_kept_does_not_grow_with_the_length(name):
             rnn(x)
         return total
 
-    per_step = (kept(1600) - kept(800)) / 800
+    per_step = (count_bytes(1600) - count_bytes(800)) / 800
     assert per_step < B * N  # a state for every 16 steps, views of the inputs, parameters
 
 
@@ -85,7 +85,9 @@ def test_transforms_take_no_checkpoints_and_give_the_same():
     torch.manual_seed(0)
     rnn, x = tauflow.CTRNN(D, N, checkpoint_every=2), torch.randn(B, T, D)
     parameters = dict(rnn.named_parameters())
-    found = grad(lambda p: functional_call(rnn, p, (x,))[0].square().sum())(parameters)
+    gradients_of_functional = grad(lambda p: functional_call(rnn, p, (x,))[0].square().sum())(
+        parameters
+    )
     rnn(x)[0].square().sum().backward()
     for name, parameter in parameters.items():
-        torch.testing.assert_close(found[name], parameter.grad)
+        torch.testing.assert_close(gradients_of_functional[name], parameter.grad)

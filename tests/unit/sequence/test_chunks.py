@@ -59,13 +59,13 @@ def _run(
     y, h = _call(rnn, x, chunks, **options)
     pulls = [torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part) for part in (y, h)]
     wanted = [*leaves.values(), *rnn.parameters()]
-    found = torch.autograd.grad([y, h], wanted, pulls, allow_unused=True)
-    return (y.detach(), h.detach(), *(g for g in found if g is not None))
+    gradients = torch.autograd.grad([y, h], wanted, pulls, allow_unused=True)
+    return (y.detach(), h.detach(), *(g for g in gradients if g is not None))
 
 
-def _same(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], ulps: float = 2000) -> None:
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
+def _same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...], ulps: float = 2000) -> None:
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
         scale = max(1.0, float(theirs.abs().max()))
         torch.testing.assert_close(ours, theirs, rtol=0, atol=ulps * EPS * scale)
 
@@ -94,17 +94,17 @@ def test_values_and_every_gradient_are_those_of_the_loop(
     x, mask = torch.randn(B, T, 3, dtype=torch.float64), torch.rand(B, T) < 0.9
     dt = (torch.rand(B, T, dtype=torch.float64) + 0.5).requires_grad_()
     hx = torch.randn(B, rnn.state_size, dtype=torch.float64, requires_grad=True)
-    given: dict[str, object] = {"dt": dt, "mask": mask, "hx": hx}
+    arguments: dict[str, object] = {"dt": dt, "mask": mask, "hx": hx}
     if rnn.cell.uses_observed:
-        given["observed"] = torch.rand(B, T, 3) < 0.7
+        arguments["observed"] = torch.rand(B, T, 3) < 0.7
     chunks = Chunks(length=100, burn_in=100, budget=2.0)
-    _same(_run(rnn, x, chunks, **given), _run(rnn, x, None, **given))
+    _same(_run(rnn, x, chunks, **arguments), _run(rnn, x, None, **arguments))
     for report in rnn.parallel_report():
         assert (report.chunks, report.length, report.sequential_from) == (4, 100, None)
         assert report.adjoint_iterations >= 1
         assert report.residual <= 16 * EPS * 10
     with torch.no_grad():
-        ours, theirs = (_call(rnn, x, way, **given) for way in (chunks, None))
+        ours, theirs = (_call(rnn, x, way, **arguments) for way in (chunks, None))
     _same(tuple(ours), tuple(theirs))
 
 
@@ -137,8 +137,8 @@ def test_a_network_that_remembers_longer_takes_more_sweeps() -> None:
     assert report.rate == pytest.approx(0.9, abs=0.01)
     with torch.no_grad():
         exact, _ = rnn(x)
-        found, _ = _call(rnn, x, Chunks(length=50, burn_in=10, budget=2.0))
-    assert (found - exact).abs().max() <= report.bound + 20 * EPS
+        y, _ = _call(rnn, x, Chunks(length=50, burn_in=10, budget=2.0))
+    assert (y - exact).abs().max() <= report.bound + 20 * EPS
 
 
 def test_what_is_large_elsewhere_says_nothing_of_a_seam() -> None:
@@ -151,9 +151,9 @@ def test_what_is_large_elsewhere_says_nothing_of_a_seam() -> None:
         x[row, -1, 1] = large
         with torch.no_grad():
             rnn.cell.W[0, 1] = 0.0  # so that one neuron of the sequence stays small
-            exact, found = rnn(x)[0], _call(rnn, x, cut)[0]
+            exact, y = rnn(x)[0], _call(rnn, x, cut)[0]
         small = slice(None) if row else slice(0, 1)
-        assert (found - exact)[0, :, small].abs().max() <= 1e3 * EPS
+        assert (y - exact)[0, :, small].abs().max() <= 1e3 * EPS
         rnn._chunk_history.clear()
 
 
@@ -241,11 +241,11 @@ def test_a_gradient_that_is_not_finite_is_that_of_the_loop() -> None:
     x = torch.sin(torch.arange(400, dtype=torch.float64)).view(1, 200, 2).requires_grad_()
     pull = torch.ones(1, 200, 3, dtype=torch.float64)
     pull[0, 120] = torch.nan
-    found = []
+    gradients = []
     for parallel in (None, Chunks(length=50)):
         y, _ = _call(rnn, x, parallel)
-        found.append(torch.autograd.grad(y, [x, *rnn.parameters()], pull))
-    for ours, theirs in zip(found[1], found[0], strict=True):
+        gradients.append(torch.autograd.grad(y, [x, *rnn.parameters()], pull))
+    for ours, theirs in zip(gradients[1], gradients[0], strict=True):
         torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
@@ -323,16 +323,16 @@ def test_every_stretch_is_right_beside_much_larger_ones(name: str, level: str) -
     x = torch.randn(1, T, 2) * _LEVELS[level](T)[:, None] * (1e-8 if name == "slice" else 1.0)
     dt = torch.full((1, T), 0.1)
     leaf = x.clone().requires_grad_()
-    found, _ = _call(rnn, leaf, Chunks(length=60), dt=dt)
-    if not found.isfinite().all():
+    y, _ = _call(rnn, leaf, Chunks(length=60), dt=dt)
+    if not y.isfinite().all():
         return
     exact = copy.deepcopy(rnn).double()
     twin = x.double().requires_grad_()
     expected, _ = _call(exact, twin, None, dt=dt.double())
     weights = 1 / expected.detach().abs().unflatten(1, (-1, 20)).amax((2, 3)).repeat_interleave(20)
-    (ours,) = torch.autograd.grad((found[0] * weights[:, None].float()).sum(), leaf)
+    (ours,) = torch.autograd.grad((y[0] * weights[:, None].float()).sum(), leaf)
     (theirs,) = torch.autograd.grad((expected[0] * weights[:, None]).sum(), twin)
-    for a, b in ((found, expected), (ours, theirs)):
+    for a, b in ((y, expected), (ours, theirs)):
         size = b.abs().unflatten(1, (-1, 20)).amax((2, 3), keepdim=True)
         error = (a.double() - b).abs().unflatten(1, (-1, 20)) / size
         assert error.max() <= 2e-4

@@ -131,8 +131,10 @@ def test_options_are_recorded_and_build_the_module_again(name):
 def test_every_catalogued_cell_has_one_module():
     cells = [module.cell_class for module in SEQUENCE_MODULES]
     assert len(set(cells)) == len(cells)
-    found = {entry.cell for entry in MODELS.values()}
-    assert {cell for cell in found if not cell.__module__.startswith("tauflow.zoo")} == set(cells)
+    cells_of_models = {entry.cell for entry in MODELS.values()}
+    assert {
+        cell for cell in cells_of_models if not cell.__module__.startswith("tauflow.zoo")
+    } == set(cells)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +203,8 @@ def test_a_step_that_returns_another_width_is_refused():
 )
 def test_the_signature_of_a_class_is_that_of_its_constructor(built):
     shown = inspect.signature(built)
-    own = list(inspect.signature(built.__init__).parameters.values())[1:]
-    assert list(shown.parameters.values()) == own
+    parameters = list(inspect.signature(built.__init__).parameters.values())[1:]
+    assert list(shown.parameters.values()) == parameters
     assert "*args" not in str(shown)
     assert "*args" not in pydoc.render_doc(built).split("Method resolution order")[0]
 

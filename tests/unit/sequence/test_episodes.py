@@ -78,36 +78,36 @@ def by_hand(rnn, x, hx=None, *, dt, episode_start, mask=None):
 @pytest.mark.parametrize("name", MODULES)
 def test_a_batch_with_episodes_equals_each_alone(monkeypatch, name, masked, most_padding):
     monkeypatch.setattr(episodes, "_MAX_PADDING_RATIO", most_padding)
-    rnn, given = module(name), call()
+    rnn, arguments_of_call = module(name), call()
     if not masked:
-        del given["mask"]
+        del arguments_of_call["mask"]
     starts = [None] if rnn.bidirectional else [None, torch.rand(B, rnn.state_size).double()]
     for hx in starts:
-        leaf = given["x"].clone().requires_grad_()
-        arguments = {**given, "x": leaf}
-        found, expected = rnn(hx=hx, **arguments), by_hand(rnn, hx=hx, **arguments)
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        leaf = arguments_of_call["x"].clone().requires_grad_()
+        arguments = {**arguments_of_call, "x": leaf}
+        actual, expected = rnn(hx=hx, **arguments), by_hand(rnn, hx=hx, **arguments)
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
         leaves = [leaf, *(p for p in rnn.parameters())]
         grads = [
             torch.autograd.grad((y.sin().sum() + h.square().sum()), leaves, allow_unused=True)
-            for y, h in (found, expected)
+            for y, h in (actual, expected)
         ]
         torch.testing.assert_close(*grads, rtol=1e-8, atol=1e-10)
 
 
 def test_the_state_backwards_in_time_enters_the_last_episode():
-    rnn, given = module("both"), call()
-    del given["mask"]
-    given["episode_start"][:, 3] = True
+    rnn, arguments = module("both"), call()
+    del arguments["mask"]
+    arguments["episode_start"][:, 3] = True
     hx = torch.rand(B, rnn.state_size).double()
-    y, _ = rnn(hx=hx, **given)
-    plain, _ = rnn(**given)
+    y, _ = rnn(hx=hx, **arguments)
+    plain, _ = rnn(**arguments)
     layer = rnn.cells[-1].output_size
     assert layer == N
     half = rnn.output_size // 2
     changed = (y - plain).abs().amax(-1) > 1e-12
     assert changed[:, -1].all()
-    assert not (y - plain)[~given["episode_start"][:, 0]][:, :3, :half].eq(0).all()
+    assert not (y - plain)[~arguments["episode_start"][:, 0]][:, :3, :half].eq(0).all()
 
 
 @pytest.mark.parametrize("at", [0, 2])
@@ -137,19 +137,24 @@ def _forgetting_forwards(rnn, hx):
 
 
 def test_no_reset_changes_nothing_and_neither_form_matters():
-    rnn, given = module("cfc"), call()
-    del given["mask"]
+    rnn, arguments = module("cfc"), call()
+    del arguments["mask"]
     never = torch.zeros(B, T, dtype=torch.bool)
-    expected = rnn(given["x"], dt=given["dt"])
-    torch.testing.assert_close(rnn(given["x"], dt=given["dt"], episode_start=never), expected)
+    expected = rnn(arguments["x"], dt=arguments["dt"])
+    torch.testing.assert_close(
+        rnn(arguments["x"], dt=arguments["dt"], episode_start=never), expected
+    )
     lengths = torch.tensor([3, 7, 2, 5])
     packed, episode_start = (
-        pack_padded_sequence(given[name], lengths, batch_first=True, enforce_sorted=False)
+        pack_padded_sequence(arguments[name], lengths, batch_first=True, enforce_sorted=False)
         for name in ("x", "episode_start")
     )
-    y, h = rnn(packed, dt=given["dt"], episode_start=episode_start)
+    y, h = rnn(packed, dt=arguments["dt"], episode_start=episode_start)
     padded, state = rnn(
-        given["x"], dt=given["dt"], episode_start=given["episode_start"], lengths=lengths
+        arguments["x"],
+        dt=arguments["dt"],
+        episode_start=arguments["episode_start"],
+        lengths=lengths,
     )
     unpacked, _ = pad_packed_sequence(y, batch_first=True)
     there = torch.arange(T) < lengths[:, None]
@@ -158,22 +163,29 @@ def test_no_reset_changes_nothing_and_neither_form_matters():
 
 
 def test_what_stands_in_one_episode_stays_there():
-    rnn, given = module("lstm"), call()
-    del given["mask"]
-    given["episode_start"][:] = False
-    given["episode_start"][0, [2, 3]] = True
-    expected, _ = rnn(**given)
-    given["x"][0, 2, 0] = torch.inf
-    y, _ = rnn(**given)
+    rnn, arguments = module("lstm"), call()
+    del arguments["mask"]
+    arguments["episode_start"][:] = False
+    arguments["episode_start"][0, [2, 3]] = True
+    expected, _ = rnn(**arguments)
+    arguments["x"][0, 2, 0] = torch.inf
+    y, _ = rnn(**arguments)
     assert (y != expected).any(-1).nonzero().tolist() == [[0, 2]]
 
 
 def test_measured_features_go_with_their_episodes():
-    rnn, given = module("gru-d"), call()
+    rnn, arguments = module("gru-d"), call()
     observed = torch.rand(B, T, D, generator=torch.Generator().manual_seed(1)) < 0.5
-    y, _ = rnn(given["x"], dt=given["dt"], observed=observed, episode_start=given["episode_start"])
-    first = int(given["episode_start"][1].nonzero()[-1])
-    alone, _ = rnn(given["x"][1, first:], dt=given["dt"][1, first:], observed=observed[1, first:])
+    y, _ = rnn(
+        arguments["x"],
+        dt=arguments["dt"],
+        observed=observed,
+        episode_start=arguments["episode_start"],
+    )
+    first = int(arguments["episode_start"][1].nonzero()[-1])
+    alone, _ = rnn(
+        arguments["x"][1, first:], dt=arguments["dt"][1, first:], observed=observed[1, first:]
+    )
     torch.testing.assert_close(y[1, first:], alone)
 
 
@@ -202,21 +214,23 @@ def test_an_overflow_is_told_by_the_callers_places():
     ],
 )
 def test_resets_that_do_not_fit_are_refused(arguments, error, match):
-    given = {"episode_start": torch.zeros(B, T, dtype=torch.bool), **arguments}
+    call_arguments = {"episode_start": torch.zeros(B, T, dtype=torch.bool), **arguments}
     with pytest.raises(error, match=rf"^GRU\.forward: {match}"):
-        tauflow.GRU(D, N)(torch.zeros(B, T, D), **given)
+        tauflow.GRU(D, N)(torch.zeros(B, T, D), **call_arguments)
 
 
 @pytest.mark.parametrize("name", ["cfc", "reference", "lstm", "gru-d", "last"])
 def test_steps_equal_the_sequence_with_gradients(name):
-    rnn, given = module(name), call()
-    x = given["x"].requires_grad_()
-    del given["mask"]
+    rnn, arguments = module(name), call()
+    x = arguments["x"].requires_grad_()
+    del arguments["mask"]
     h, outputs = rnn.initial_state(B), []
     for k in range(T):
-        y, h = rnn.step(x[:, k], h, given["dt"][:, k], episode_start=given["episode_start"][:, k])
+        y, h = rnn.step(
+            x[:, k], h, arguments["dt"][:, k], episode_start=arguments["episode_start"][:, k]
+        )
         outputs.append(y)
-    expected, state = module(name, return_sequences=True)(**given)
+    expected, state = module(name, return_sequences=True)(**arguments)
     torch.testing.assert_close(torch.stack(outputs, 1), expected)
     torch.testing.assert_close(h, state)
     first = torch.autograd.grad(outputs[-1].sum(), x)[0]
@@ -224,8 +238,8 @@ def test_steps_equal_the_sequence_with_gradients(name):
 
 
 def test_steps_take_single_samples_parts_and_observations():
-    rnn, given = module("lstm"), call()
-    x, dt = given["x"], given["dt"]
+    rnn, arguments = module("lstm"), call()
+    x, dt = arguments["x"], arguments["dt"]
     y, h = rnn.step(x[:, 0], None, dt[:, 0])
     single, _ = rnn.step(x[1, 0], None, dt[1, 0])
     torch.testing.assert_close(single, y[1])
@@ -242,8 +256,12 @@ def test_steps_take_single_samples_parts_and_observations():
 
 @pytest.mark.slow
 def test_steps_under_transforms_of_functions():
-    rnn, given = module("cfc"), call()
-    x, dt, episode_start = given["x"][:, 0], given["dt"][:, 0], given["episode_start"][:, 0]
+    rnn, arguments = module("cfc"), call()
+    x, dt, episode_start = (
+        arguments["x"][:, 0],
+        arguments["dt"][:, 0],
+        arguments["episode_start"][:, 0],
+    )
     h = torch.rand(B, N).double()
     expected, _ = rnn.step(x, h, dt, episode_start=episode_start)
 

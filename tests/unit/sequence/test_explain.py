@@ -16,18 +16,18 @@ def test_it_names_what_serves_and_every_other(name, steps):
     explained = rnn.explain(x, dt=dt)
     cell = rnn.cell
     row = select_kernel(KernelCall(cell, x, cell.initial_state(x[:, 0]), dt), "auto")
-    (serving,) = [one for one in explained.kernels if one.serves]
+    (serving,) = [kernel for kernel in explained.kernels if kernel.serves]
     assert serving[1:3] == (
         ("reference", "step") if row is None else (row.backend, row.run.__name__)
     )
     assert len(explained.kernels) == len(get_kernels(cell)) + 1
-    assert all(bool(one.reason) != one.serves for one in explained.kernels)
+    assert all(bool(kernel.reason) != kernel.serves for kernel in explained.kernels)
 
 
 def test_reasons_are_those_of_the_kernels():
     rnn, x = tauflow.CfC(4, 6, backbone_activation=torch.exp), torch.randn(2, 5, 4)
     call = KernelCall(rnn.cell, x, torch.zeros(2, 6), torch.ones(2, 5, 1))
-    reasons = {one.loop: one.reason for one in rnn.explain(x).kernels}
+    reasons = {kernel.loop: kernel.reason for kernel in rnn.explain(x).kernels}
     for kernel in get_kernels(rnn.cell):
         if kernel.run.__name__ == "run_cfc":
             assert reasons["run_cfc"] == kernel.unsupported_reason(call)
@@ -37,7 +37,7 @@ def test_reasons_are_those_of_the_kernels():
 def test_every_layer_and_direction_is_told():
     rnn = tauflow.CfC(4, 6, num_layers=2, bidirectional=True)
     explained = rnn.explain(torch.randn(2, 5, 4), lengths=[5, 3])
-    assert [one.cell for one in explained.kernels if one.serves] == [
+    assert [kernel.cell for kernel in explained.kernels if kernel.serves] == [
         f"{index} CfCCell" for index in range(4)
     ]
     assert not explained.plan
@@ -55,7 +55,7 @@ def test_it_prints_a_table():
 def test_a_backend_that_cannot_serve_is_told_and_wrong_calls_raise():
     rnn, x = tauflow.CfC(4, 6, backend="graph"), torch.randn(2, 5, 4)
     explained = rnn.explain(x)
-    assert not any(one.serves for one in explained.kernels)
+    assert not any(kernel.serves for kernel in explained.kernels)
     assert "BackendError" in explained.kernels[-1].reason
     with pytest.raises(ShapeError):
         rnn.explain(x[..., :3])

@@ -82,10 +82,10 @@ def test_integer_times_keep_their_digits(dtype, masked):
 def test_integer_times_may_lie_before_zero_and_go_on():
     rnn, x = tauflow.RNN(Recorder(1)), torch.zeros(2, T, 1, dtype=torch.float64)
     times = TIMES.long() * 100 - 1_700_000_000_000_000_000
-    whole, last = rnn(x, t=times)
+    uncut, last = rnn(x, t=times)
     begun, h = rnn(x[:, :2], t=times[:, :2])
     rest, end = rnn(x[:, 2:], h, t=times[:, 1:])
-    torch.testing.assert_close(torch.cat([begun, rest], dim=1), whole)
+    torch.testing.assert_close(torch.cat([begun, rest], dim=1), uncut)
     assert end.tolist() == last.tolist() == [[600.0], [1500.0]]
 
 

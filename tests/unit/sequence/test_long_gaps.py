@@ -63,8 +63,8 @@ def test_what_was_not_finite_before_goes_its_way():
     rnn, start = tauflow.CTRNN(2, 4), torch.zeros(5, 4)
     bad_x, bad_start = x.clone(), start.clone()
     bad_x[3, 0], bad_start[3] = INF, INF
-    for given in ((bad_x, start), (x, bad_start)):
-        y, h = rnn(*given, dt=dt)
+    for arguments in ((bad_x, start), (x, bad_start)):
+        y, h = rnn(*arguments, dt=dt)
         assert not h[3].isfinite().any()
         assert y[:3].isfinite().all()
     with torch.no_grad():

@@ -141,7 +141,7 @@ def test_nan_is_missing_where_python_cannot_look():
     torch.manual_seed(0)
     rnn, x, dt = tauflow.GRUD(D, N, backend="reference"), inputs(), torch.rand(B, T)
     expected = rnn(x, dt=dt)[0]
-    each = torch.func.vmap(lambda one, gaps: rnn(one, dt=gaps)[0])(x, dt)
+    each = torch.func.vmap(lambda sample, gaps: rnn(sample, dt=gaps)[0])(x, dt)
     torch.testing.assert_close(each, expected)
     compiled = torch.compile(rnn, backend="eager")
     torch.testing.assert_close(compiled(x, dt=dt)[0], expected)

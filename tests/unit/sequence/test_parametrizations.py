@@ -38,9 +38,9 @@ def test_normalised_weights_are_trained_and_streamed(name, normalise):
     for step in range(5):
         y = stream.step(X[:, step])
     torch.testing.assert_close(y, rnn(X)[0][:, -1].detach())
-    found = rnn(X)[0]
+    before = rnn(X)[0]
     rnn.backend = "reference"
-    torch.testing.assert_close(found, rnn(X)[0])
+    torch.testing.assert_close(before, rnn(X)[0])
 
 
 @pytest.mark.parametrize("how", ["chunks", "checkpoints"])
@@ -54,9 +54,9 @@ def test_steps_that_are_run_once_more_learn_what_is_normalised(name, how):
     y, _ = (
         rnn(x, dt=0.5) if how == "checkpoints" else run_in_parallel(rnn, x, dt=0.5, chunks=chunks)
     )
-    found = torch.autograd.grad(y.square().sum(), [*rnn.parameters()])
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))
+    gradients = torch.autograd.grad(y.square().sum(), [*rnn.parameters()])
+    for gradient, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")

@@ -57,8 +57,8 @@ def set_class(rnn):
 
 def set_forward(rnn):
     part = rnn.cell.backbone.layers[0]
-    own = part.forward
-    part.forward = lambda x: 2 * own(x)
+    forward = part.forward
+    part.forward = lambda x: 2 * forward(x)
 
 
 def hook(rnn):
@@ -185,14 +185,14 @@ class TestComputedParameters:
 
         rnn, module = self.build(name, part, options)
         parametrize.register_parametrization(module, parameter, Cut(), unsafe=True)
-        found = []
+        outcomes = []
         for rnn.backend in ("auto", "reference"):
             try:
-                found.append(rnn(X)[0])
+                outcomes.append(rnn(X)[0])
             except (ShapeError, RuntimeError) as error:
-                found.append(error)
-        if isinstance(found[0], torch.Tensor):
-            torch.testing.assert_close(*found)
+                outcomes.append(error)
+        if isinstance(outcomes[0], torch.Tensor):
+            torch.testing.assert_close(*outcomes)
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
@@ -244,10 +244,10 @@ def test_a_step_of_ones_own_is_called(cell, backend):
             return 2 * super().step(x, h, dt)
 
     torch.manual_seed(0)
-    own = Doubled(3, 4)
+    doubled = Doubled(3, 4)
     x = torch.randn(2, 5, 3)
-    h = torch.zeros(2, own.state_size)
+    h = torch.zeros(2, doubled.state_size)
     for step in range(5):
-        h = own.step(x[:, step], h, torch.full((2, 1), 0.5))
-    _, last = tauflow.RNN(own, backend=backend)(x, dt=0.5)
+        h = doubled.step(x[:, step], h, torch.full((2, 1), 0.5))
+    _, last = tauflow.RNN(doubled, backend=backend)(x, dt=0.5)
     torch.testing.assert_close(last, h)

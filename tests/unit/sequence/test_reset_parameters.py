@@ -20,7 +20,7 @@ def built(name, seed=0):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_drawn_parameter_is_drawn_again(name):
-    one, other, reset = built(name, 0), built(name, 1), built(name, 0)
+    first, other, reset = built(name, 0), built(name, 1), built(name, 0)
     x, dt = torch.randn(2, 9, 3), torch.rand(2, 9)
     before = dict(reset.named_parameters())
     reset(x, dt=dt)
@@ -28,7 +28,7 @@ def test_every_drawn_parameter_is_drawn_again(name):
     reset.reset_parameters()
     for key, parameter in reset.named_parameters():
         assert parameter is before[key]
-        start, elsewhere = one.get_parameter(key), other.get_parameter(key)
+        start, elsewhere = first.get_parameter(key), other.get_parameter(key)
         assert torch.equal(parameter, start) is torch.equal(start, elsewhere), key
     expected = built(name)
     expected.load_state_dict(reset.state_dict())
@@ -72,7 +72,7 @@ class Own(AbstractCell):
 
 def test_parts_of_a_users_cell_are_drawn_again():
     rnn = tauflow.RNN(Own(3, 4), num_layers=2)
-    before = [one.detach().clone() for one in rnn.parameters()]
+    before = [parameter.detach().clone() for parameter in rnn.parameters()]
     rnn.reset_parameters()
     assert not any(map(torch.equal, before, rnn.parameters()))
 

@@ -51,8 +51,8 @@ def results(run, call):
     leaves = [call.x, call.h, call.dt, *call.cell.parameters()]
     y, h = run(call)
     weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
-    own = torch.linspace(1, 2, h.numel(), dtype=h.dtype).view_as(h)
-    total = (y * weight).sum() + (h * own).sum()
+    weight_of_last = torch.linspace(1, 2, h.numel(), dtype=h.dtype).view_as(h)
+    total = (y * weight).sum() + (h * weight_of_last).sum()
     return [y, h, *torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)]
 
 
@@ -75,8 +75,8 @@ def sizes_of(call):
 
 
 def assert_alike(first, second, *, rtol=1e-9, atol=1e-11):
-    for own, expected in zip(first, second, strict=True):
-        torch.testing.assert_close(own, expected, rtol=rtol, atol=atol)
+    for value, expected in zip(first, second, strict=True):
+        torch.testing.assert_close(value, expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.sampled(20)
@@ -92,9 +92,9 @@ def test_it_changes_nothing_for_kernels(name, monkeypatch):
     torch.manual_seed(0)
     call = a_call(tauflow.build(name, FEATURES, 6).cell)
     assert select_kernel(call, "auto") is not None
-    own = results(unroll, call)
+    outputs = results(unroll, call)
     monkeypatch.setattr(ragged, "split_by_length", lambda mask: None)
-    for value, expected in zip(own, results(unroll, call), strict=True):
+    for value, expected in zip(outputs, results(unroll, call), strict=True):
         largest = float(expected.detach().abs().max())
         torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4 * largest)
 
@@ -162,9 +162,9 @@ def test_what_no_kernel_serves_takes_every_step():
     torch.manual_seed(0)
     call = a_call(Noisy())
     torch.manual_seed(1)
-    whole = reference_loop(call)
+    padded = reference_loop(call)
     torch.manual_seed(1)
-    assert_alike(unroll(call), whole, rtol=0, atol=0)
+    assert_alike(unroll(call), padded, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_tensors_that_do_not_fit_are_refused(field, change):
 def test_derivatives_of_derivatives():
     cell = tauflow.build("elman", FEATURES, 4).double().cell
     call = a_call(cell, dtype=torch.float64)
-    found = []
+    gradients = []
     for run in (cut, reference_loop):
         y, h = run(call)
         (pull,) = torch.autograd.grad(y.pow(3).sum() + h.pow(2).sum(), call.x, create_graph=True)
-        found.append(torch.autograd.grad(pull.pow(2).sum(), (call.x, *cell.parameters())))
-    assert_alike(*found, rtol=1e-7)
+        gradients.append(torch.autograd.grad(pull.pow(2).sum(), (call.x, *cell.parameters())))
+    assert_alike(*gradients, rtol=1e-7)
 
 
 def test_many_gradients_at_once():
@@ -219,7 +219,7 @@ def test_fake_tensors_and_another_default_device():
         assert_alike(cut(call), reference_loop(call))
     with FakeTensorMode() as mode:
         fake = replace(call, mask=mode.from_tensor(call.mask))
-        x, h = ragged.run_ragged(fake, lambda whole: (whole.x, whole.h))
+        x, h = ragged.run_ragged(fake, lambda call: (call.x, call.h))
     assert x is fake.x
     assert h is fake.h
 
@@ -230,6 +230,6 @@ def test_pieces_that_are_computed_anew(name):
     rnn = tauflow.build(name, FEATURES, 6, checkpoint_every=40)
     call = a_call(rnn.cell)
     checkpointed = results(lambda call: unroll(call, checkpoint_every=40), call)  # records
-    for own, expected in zip(checkpointed, results(reference_loop, call), strict=True):
+    for value, expected in zip(checkpointed, results(reference_loop, call), strict=True):
         largest = float(expected.detach().abs().max())
-        torch.testing.assert_close(own, expected, rtol=1e-3, atol=1e-4 * largest)
+        torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4 * largest)

@@ -97,9 +97,9 @@ def test_state_goes_out_and_in(name):
     stream.reset(h)
     torch.testing.assert_close(stream.step(x[:, 0], dt[:, 0]), expected[:, 0].detach())
     torch.testing.assert_close(stream.state, after.detach())
-    kept = stream.state
+    state = stream.state
     stream.step(x[:, 1], dt[:, 1])
-    torch.testing.assert_close(kept, after.detach())  # a copy, not the stream's own memory
+    torch.testing.assert_close(state, after.detach())  # a copy, not the stream's own memory
     stream.reset()
     begin, _ = rnn(x[:, :1], dt=dt[:, :1])
     torch.testing.assert_close(stream.step(x[:, 0], dt[:, 0]), begin[:, 0].detach())
@@ -248,8 +248,8 @@ def test_a_sample_that_is_no_number_leaves_the_state(name, value):
     rnn = module(name)
     x, dt = samples(1)
     stream, other = rnn.stream(), rnn.stream()
-    for one in (stream, other):
-        one.step(x[:, 0], 1.0)
+    for each in (stream, other):
+        each.step(x[:, 0], 1.0)
     bad = x[0, 1].clone()
     bad[2] = value
     with pytest.raises(NonFiniteError, match=f"x is {value} in sequence 0, feature 2"):
@@ -276,8 +276,8 @@ def test_observed_has_the_shape_of_the_samples():
     with pytest.raises(ShapeError, match=r"observed has shape \(3, 2\).*\(2, 3\)"):
         stream.step(torch.zeros(2, D), observed=torch.ones(D, 2, dtype=torch.bool))
     single = module("gru-d").stream()
-    one = single.step(torch.ones(D), observed=torch.tensor([True, False, True]))
-    assert one.shape == (N,)
+    output = single.step(torch.ones(D), observed=torch.tensor([True, False, True]))
+    assert output.shape == (N,)
 
 
 def test_tokens_may_come_one_at_a_time():
@@ -367,9 +367,9 @@ def test_some_sequences_start_anew(name):
         if t == 2:
             stream.reset(rows=rows.numpy())
         y = stream.step(x[:, t], dt[:, t])
-    whole, _ = rnn(x, dt=dt)
+    uncut, _ = rnn(x, dt=dt)
     late, h = rnn(x[:, 2:], dt=dt[:, 2:])
-    torch.testing.assert_close(y, torch.where(rows[:, None], late[:, -1], whole[:, -1]).detach())
+    torch.testing.assert_close(y, torch.where(rows[:, None], late[:, -1], uncut[:, -1]).detach())
     other = torch.rand(4, rnn.state_size)
     stream.reset(other, rows=rows)
     torch.testing.assert_close(stream.state[rows], other[rows])

@@ -26,18 +26,18 @@ def streamed(stream, x=X):
     return torch.stack([stream.step(sample) for sample in x.unbind(1)], 1)
 
 
-def check_like_the_model(stream, whole, x=X):
-    torch.testing.assert_close(streamed(stream, x), whole(x)[0].detach())
+def check_like_the_model(stream, model, x=X):
+    torch.testing.assert_close(streamed(stream, x), model(x)[0].detach())
 
 
-PLACES = {"head": lambda whole: whole.head, "projection": lambda whole: whole.rnn.projections[0]}
+PLACES = {"head": lambda model: model.head, "projection": lambda model: model.rnn.projections[0]}
 HOOKS = {
     "prune": lambda part: prune.l1_unstructured(part, "weight", 0.5),
     "weight_norm": weight_norm,
     "spectral_norm": spectral_norm,
-    "foreign": lambda part: part.register_forward_pre_hook(lambda _, given: (given[0] * 2,)),
+    "foreign": lambda part: part.register_forward_pre_hook(lambda _, args: (args[0] * 2,)),
     "kwargs": lambda part: part.register_forward_pre_hook(
-        lambda _, given, named: ((given[0] * 2,), named), with_kwargs=True
+        lambda _, args, named: ((args[0] * 2,), named), with_kwargs=True
     ),
     "foreign-after-ours": lambda part: HOOKS["foreign"](HOOKS["prune"](part)),
     "forward": lambda part: vars(part).update(forward=lambda y: nn.Linear.forward(part, y) * 2),
@@ -50,8 +50,8 @@ HOOKS = {
 def test_what_hangs_on_a_linear_part_is_computed(kind, place):
     """The parameters come from a file, so that no pass has computed the weights from them."""
     trained, fresh = model(proj_size=4), model(seed=1, proj_size=4)
-    for whole in (trained, fresh):
-        HOOKS[kind](PLACES[place](whole))
+    for hooked in (trained, fresh):
+        HOOKS[kind](PLACES[place](hooked))
     fresh.load_state_dict(trained.state_dict())
     stream = fresh.stream(2)
     torch.testing.assert_close(streamed(stream), trained(X)[0].detach())
@@ -65,57 +65,59 @@ def test_what_hangs_on_a_linear_part_is_computed(kind, place):
     check_like_the_model(stream, fresh)
 
 
-def replace_head(whole):
-    whole.head = nn.Linear(N, 4)
+def replace_head(model):
+    model.head = nn.Linear(N, 4)
 
 
-def replace_head_by_another_kind(whole):
-    whole.head = nn.Sequential(nn.Linear(N, 4), nn.Tanh())
+def replace_head_by_another_kind(model):
+    model.head = nn.Sequential(nn.Linear(N, 4), nn.Tanh())
 
 
-def replace_body(whole):
-    whole.rnn = tauflow.GRU(D, N)
+def replace_body(model):
+    model.rnn = tauflow.GRU(D, N)
 
 
 @pytest.mark.parametrize("replace", [replace_head, replace_head_by_another_kind, replace_body])
 @pytest.mark.parametrize("begun", [False, True])
 def test_another_part_of_the_model_is_noticed_and_taken(replace, begun):
-    whole = model()
-    stream = whole.stream(2)
+    streamed_model = model()
+    stream = streamed_model.stream(2)
     if begun:
         stream.step(X[:, 0])
-    replace(whole)
+    replace(streamed_model)
     with pytest.raises(StreamError, match=r"part or hook of the module has changed.*refresh"):
         stream.step(X[:, 0])
     state = stream.state if begun else None
     stream.refresh()
-    assert stream.module is whole.rnn
+    assert stream.module is streamed_model.rnn
     if begun:
         torch.testing.assert_close(stream.state, state)
-        torch.testing.assert_close(stream.step(X[:, 1]), whole.step(X[:, 1], state)[0].detach())
+        torch.testing.assert_close(
+            stream.step(X[:, 1]), streamed_model.step(X[:, 1], state)[0].detach()
+        )
     stream.reset()
-    check_like_the_model(stream, whole)
+    check_like_the_model(stream, streamed_model)
 
 
 def test_an_embedding_that_comes_or_goes_is_noticed_and_taken():
     ids = torch.tensor([[[3], [0], [8], [1]]])
     torch.manual_seed(0)
-    whole = tauflow.SequenceModel(tauflow.CfC(D, N), 2).eval()
-    stream = whole.stream()
+    model = tauflow.SequenceModel(tauflow.CfC(D, N), 2).eval()
+    stream = model.stream()
     stream.step(X[:1, 0])
-    whole.embedding = TokenEmbedding(9, D)
+    model.embedding = TokenEmbedding(9, D)
     with pytest.raises(StreamError, match="has changed"):
         stream.step(X[:1, 0])
     stream.refresh()
     stream.reset()
-    check_like_the_model(stream, whole, ids)
-    whole.embedding = TokenEmbedding(9, D)
+    check_like_the_model(stream, model, ids)
+    model.embedding = TokenEmbedding(9, D)
     with pytest.raises(StreamError, match="has changed"):
         stream.step(ids[:, 0])
-    whole.embedding = None
+    model.embedding = None
     stream.refresh()
     stream.reset()
-    check_like_the_model(stream, whole, X[:1])
+    check_like_the_model(stream, model, X[:1])
 
 
 @pytest.mark.parametrize(
@@ -126,60 +128,65 @@ def test_an_embedding_that_comes_or_goes_is_noticed_and_taken():
     ],
 )
 def test_states_that_no_longer_fit_are_told(body, widths):
-    whole = model()
-    stream = whole.stream(2)
+    streamed_model = model()
+    stream = streamed_model.stream(2)
     stream.step(X[:, 0])
-    old, state = whole.rnn, stream.state
-    whole.rnn = body().eval()
-    whole.head = nn.Linear(whole.rnn.output_size, 2)
+    old, state = streamed_model.rnn, stream.state
+    streamed_model.rnn = body().eval()
+    streamed_model.head = nn.Linear(streamed_model.rnn.output_size, 2)
     with pytest.raises(StreamError, match=rf"states of widths {widths}.*reset\(\) before refresh"):
         stream.refresh()
     assert torch.equal(stream.state, state)  # as before
     assert stream.module is old
     stream.reset()
     stream.refresh()
-    check_like_the_model(stream, whole)
+    check_like_the_model(stream, streamed_model)
 
 
 def test_new_parts_pass_the_checks_of_the_first_ones():
-    whole = model()
-    stream = whole.stream()
-    whole.rnn = tauflow.CfC(D, N, bidirectional=True)
+    streamed_model = model()
+    stream = streamed_model.stream()
+    streamed_model.rnn = tauflow.CfC(D, N, bidirectional=True)
     with pytest.raises(StreamError, match="bidirectional"):
         stream.refresh()
-    whole.rnn = tauflow.CfC(D, N, num_layers=2, dropout=0.5)
+    streamed_model.rnn = tauflow.CfC(D, N, num_layers=2, dropout=0.5)
     with pytest.raises(StreamError, match=r"module\.eval\(\)"):
         stream.refresh()
-    whole.rnn = tauflow.models.Transformer(D, 8)
+    streamed_model.rnn = tauflow.models.Transformer(D, 8)
     with pytest.raises(StreamError, match="reads sequences as a whole"):
         stream.refresh()
-    whole.rnn = tauflow.CfC(D, N).to("meta")
+    streamed_model.rnn = tauflow.CfC(D, N).to("meta")
     with pytest.raises(StreamError, match="runs on the CPU"):
         stream.refresh()
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_a_copy_goes_with_a_model_of_its_own(copied):
-    whole = model()
-    stream = whole.stream(2)
+    streamed_model = model()
+    stream = streamed_model.stream(2)
     stream.step(X[:, 0])
     twin = copied(stream)
-    whole.head = nn.Linear(N, 4)
-    expected = whole.rnn(X[:, 1:2], stream.state)[0][:, 0]
+    streamed_model.head = nn.Linear(N, 4)
+    expected = streamed_model.rnn(X[:, 1:2], stream.state)[0][:, 0]
     with pytest.raises(StreamError, match="has changed"):
         stream.step(X[:, 1])
     torch.testing.assert_close(twin.step(X[:, 1]), model().head(expected).detach())
     stream.refresh()
-    torch.testing.assert_close(stream.step(X[:, 1]), whole.head(expected).detach())
+    torch.testing.assert_close(stream.step(X[:, 1]), streamed_model.head(expected).detach())
 
 
 def test_a_module_may_have_parts_around_it_without_a_model():
-    whole = model()
-    stream = Stream(whole.rnn, 2, preprocessor=nn.Identity(), postprocessor=whole.head)
-    check_like_the_model(stream, whole)
-    check_like_the_model(copy.deepcopy(Stream(whole.rnn, 2, postprocessor=whole.head)), whole)
+    streamed_model = model()
+    stream = Stream(
+        streamed_model.rnn, 2, preprocessor=nn.Identity(), postprocessor=streamed_model.head
+    )
+    check_like_the_model(stream, streamed_model)
+    check_like_the_model(
+        copy.deepcopy(Stream(streamed_model.rnn, 2, postprocessor=streamed_model.head)),
+        streamed_model,
+    )
     with pytest.raises(ArgumentError, match="Leave before and after out"):
-        Stream(whole, 2, postprocessor=nn.Linear(2, 2))
+        Stream(streamed_model, 2, postprocessor=nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("body", [tauflow.PhasedLSTM, tauflow.CfC, tauflow.LTC])
@@ -192,18 +199,18 @@ def test_a_module_may_have_parts_around_it_without_a_model():
     ],
 )
 def test_the_states_follow_the_dtype_of_the_parameters(body, first, then):
-    whole = model(body=body).to(first)
-    stream = whole.stream(2)
+    streamed_model = model(body=body).to(first)
+    stream = streamed_model.stream(2)
     stream.step(X[:, 0].to(first))
     state = stream.state
-    whole.to(then)
+    streamed_model.to(then)
     with pytest.raises(StreamError, match="has changed"):
         stream.step(X[:, 1].to(first))
     stream.refresh()
     assert torch.equal(stream.state, state.to(then))
     y = stream.step(X[:, 1].to(then))
     assert (y.dtype, stream.state.dtype) == (then, then)
-    exact = whole.double()
+    exact = streamed_model.double()
     close = {"rtol": 0.01, "atol": 0.01} if then is torch.float16 else {}
     expected = exact.step(X[:, 1].double(), state.double())[0].detach()
     torch.testing.assert_close(y.double(), expected, **(close or {"rtol": 1e-5, "atol": 1e-5}))
@@ -228,47 +235,49 @@ def test_every_core_of_a_mixed_memory_is_streamed(core, form, dtype):
 def test_changes_of_what_was_made_in_inference_mode_are_seen():
     """Such tensors do not count their changes."""
     with torch.inference_mode():
-        whole, other = model(0), model(1)
-        stream = whole.stream(2)
-        check_like_the_model(stream, whole)
-        whole.head.load_state_dict(other.head.state_dict())
+        streamed_model, other = model(0), model(1)
+        stream = streamed_model.stream(2)
+        check_like_the_model(stream, streamed_model)
+        streamed_model.head.load_state_dict(other.head.state_dict())
         with pytest.raises(StreamError, match="has changed"):
             stream.step(X[:, 0])
         stream.refresh()
         stream.reset()
-        check_like_the_model(stream, whole)
+        check_like_the_model(stream, streamed_model)
 
 
 @pytest.mark.parametrize("place", ["head", "rnn.cells.0.backbone.layers.0"])
 @pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
 def test_a_hook_that_came_later_is_seen(place, kind):
-    whole = model()
-    stream = whole.stream(2)
-    check_like_the_model(stream, whole)
-    getattr(whole.get_submodule(place), kind)(lambda _, *given: None)
+    streamed_model = model()
+    stream = streamed_model.stream(2)
+    check_like_the_model(stream, streamed_model)
+    getattr(streamed_model.get_submodule(place), kind)(lambda _, *args: None)
     with pytest.raises(StreamError, match="has changed"):
         stream.step(X[:, 0])
     stream.refresh()
     stream.reset()
-    check_like_the_model(stream, whole)
+    check_like_the_model(stream, streamed_model)
 
 
 def test_what_drops_units_is_no_stream_and_is_seen_when_it_trains():
-    whole = model()
-    whole.head = nn.Sequential(nn.Linear(N, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2))
-    whole.eval()
-    stream = whole.stream(2)
-    check_like_the_model(stream, whole)
+    streamed_model = model()
+    streamed_model.head = nn.Sequential(nn.Linear(N, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2))
+    streamed_model.eval()
+    stream = streamed_model.stream(2)
+    check_like_the_model(stream, streamed_model)
     state = stream.state
-    for part in (whole, whole.head):
+    for part in (streamed_model, streamed_model.head):
         part.train()
         with pytest.raises(StreamError, match=r"has changed.*train\(\)"):
             stream.step(X[:, 0])
-        for again in (stream.refresh, whole.stream):
+        for again in (stream.refresh, streamed_model.stream):
             with pytest.raises(StreamError, match=r"no dropout.*module\.eval\(\)"):
                 again()
-        whole.eval()
-        torch.testing.assert_close(stream.step(X[:, 0]), whole.step(X[:, 0], state)[0].detach())
+        streamed_model.eval()
+        torch.testing.assert_close(
+            stream.step(X[:, 0]), streamed_model.step(X[:, 0], state)[0].detach()
+        )
         stream.reset(state)
 
 
@@ -294,30 +303,30 @@ class Twice(nn.Module):
 
 
 def with_forward(part):
-    part.forward = lambda *given, **named: type(part).forward(part, *given, **named)
+    part.forward = lambda *args, **named: type(part).forward(part, *args, **named)
 
 
-def replace_body_by_a_subclass(whole):
-    whole.rnn = DoubledBody(whole.rnn.cell)
+def replace_body_by_a_subclass(model):
+    model.rnn = DoubledBody(model.rnn.cell)
 
 
 BEYOND = {
-    "hook": lambda whole: whole.register_forward_hook(lambda _, x, y: (y[0] * 2, y[1])),
-    "hook-before": lambda whole: whole.register_forward_pre_hook(lambda _, x: (x[0] * 2, *x[1:])),
-    "hook-on-body": lambda whole: BEYOND["hook"](whole.rnn),
-    "hook-before-body": lambda whole: BEYOND["hook-before"](whole.rnn),
+    "hook": lambda model: model.register_forward_hook(lambda _, x, y: (y[0] * 2, y[1])),
+    "hook-before": lambda model: model.register_forward_pre_hook(lambda _, x: (x[0] * 2, *x[1:])),
+    "hook-on-body": lambda model: BEYOND["hook"](model.rnn),
+    "hook-before-body": lambda model: BEYOND["hook-before"](model.rnn),
     "forward": with_forward,
-    "forward-of-body": lambda whole: with_forward(whole.rnn),
+    "forward-of-body": lambda model: with_forward(model.rnn),
     "body-of-a-subclass": replace_body_by_a_subclass,
 }
 
 
 @pytest.mark.parametrize("kind", BEYOND)
 def test_what_a_call_does_beyond_its_parts_is_refused(kind):
-    whole = model()
-    stream = whole.stream(2)
-    BEYOND[kind](whole)
-    for again in (stream.refresh, whole.stream):
+    streamed_model = model()
+    stream = streamed_model.stream(2)
+    BEYOND[kind](streamed_model)
+    for again in (stream.refresh, streamed_model.stream):
         with pytest.raises(StreamError, match=r"has (forward hooks|another forward), which"):
             again()
 
@@ -325,12 +334,12 @@ def test_what_a_call_does_beyond_its_parts_is_refused(kind):
 def test_a_forward_of_a_subclass_is_streamed_if_it_says_what_to_run():
     with pytest.raises(StreamError, match=r"Doubled has another forward.*stream_parts\(\)"):
         Doubled(tauflow.CfC(D, N), 2).stream()
-    whole = DoubledInStreams(tauflow.CfC(D, N), 2)
-    check_like_the_model(whole.stream(2), whole)
+    streamed_model = DoubledInStreams(tauflow.CfC(D, N), 2)
+    check_like_the_model(streamed_model.stream(2), streamed_model)
 
 
 def test_a_parametrization_of_the_body_is_no_forward_of_its_own():
-    whole = model()
-    whole.rnn.register_parameter("scale", nn.Parameter(torch.ones(1)))
-    parametrize.register_parametrization(whole.rnn, "scale", nn.Softplus())
-    check_like_the_model(whole.stream(2), whole)
+    streamed_model = model()
+    streamed_model.rnn.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    parametrize.register_parametrization(streamed_model.rnn, "scale", nn.Softplus())
+    check_like_the_model(streamed_model.stream(2), streamed_model)

@@ -26,10 +26,10 @@ def test_states_are_taken_and_given_as_torch_does(kind, layers, bidirectional):
             tuple(p.shape) for p in names.values()
         }
     x = torch.randn(B, T, D, generator=torch.Generator().manual_seed(0))
-    _, given = theirs(x)
+    _, state = theirs(x)
     _, h = ours(x)
     parts = ours.to_torch_state(h)
-    shapes = torch.utils._pytree.tree_map(lambda part: part.shape, (parts, given))
+    shapes = torch.utils._pytree.tree_map(lambda part: part.shape, (parts, state))
     assert shapes[0] == shapes[1]
     y, after = ours(x, h)
     again, same = ours(x, parts)

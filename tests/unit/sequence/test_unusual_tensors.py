@@ -23,19 +23,19 @@ def release(tensor: Tensor) -> None:
 def test_released_memory_is_refused(name: str) -> None:
     """Operators of torch read it unchecked, and the process ends."""
     rnn = tauflow.build(name, 3, 6)
-    given = {"x": torch.rand(4, 5, 3), "dt": torch.rand(4, 5), "mask": torch.rand(4, 5) < 0.7}
-    given |= {"hx": torch.zeros(4, rnn.state_size), "episode_start": torch.rand(4, 5) < 0.3}
+    arguments = {"x": torch.rand(4, 5, 3), "dt": torch.rand(4, 5), "mask": torch.rand(4, 5) < 0.7}
+    arguments |= {"hx": torch.zeros(4, rnn.state_size), "episode_start": torch.rand(4, 5) < 0.3}
     if rnn.uses_observed:
-        given["observed"] = torch.rand(4, 5, 3) < 0.7
-    for released in given:
-        call = {key: value.clone() for key, value in given.items()}
+        arguments["observed"] = torch.rand(4, 5, 3) < 0.7
+    for released in arguments:
+        call = {key: value.clone() for key, value in arguments.items()}
         release(call[released])
         with pytest.raises(ArgumentError, match="has no memory"):
             rnn(**call)
     part, packed = torch.zeros(1, 4, 6), pack_sequence([torch.rand(5, 3)])
     release(part)
     release(packed.data)
-    for call in ({"x": given["x"], "hx": (part, part)}, {"x": packed}):
+    for call in ({"x": arguments["x"], "hx": (part, part)}, {"x": packed}):
         with pytest.raises(ArgumentError, match="has no memory"):
             rnn(**call)
     call = {"x": torch.rand(3), "h": torch.zeros(rnn.state_size), "dt": torch.tensor(1.0)}
@@ -47,7 +47,7 @@ def test_released_memory_is_refused(name: str) -> None:
     parameter = next(p for p in rnn.parameters() if p.numel())
     release(parameter.data)
     with pytest.raises(ArgumentError, match="has no memory"):
-        rnn(given["x"])
+        rnn(arguments["x"])
     with pytest.raises(ArgumentError, match="has no memory"):
         rnn.stream()
 
@@ -63,9 +63,9 @@ def test_streams_refuse_released_memory() -> None:
     h, rows = torch.zeros(1, rnn.state_size), torch.ones(1, dtype=torch.bool)
     release(h)
     release(rows)
-    for given in ({"h": h}, {"rows": rows}):
+    for arguments in ({"h": h}, {"rows": rows}):
         with pytest.raises(ArgumentError, match="has no memory"):
-            rnn.stream().reset(**given)
+            rnn.stream().reset(**arguments)
 
 
 @pytest.mark.sampled(3)
@@ -75,12 +75,12 @@ def test_memory_released_after_calls_is_refused(name: str, released: str) -> Non
     torch.manual_seed(0)
     rnn = tauflow.build(name, 3, 6, num_layers=2)
     x = torch.randn(4, 12, 3)
-    own = [p for p in rnn.parameters() if p.numel()]
-    tensors = {"weight": own[0], "last weight": own[-1]}
+    parameters = [p for p in rnn.parameters() if p.numel()]
+    tensors = {"weight": parameters[0], "last weight": parameters[-1]}
     if released == "flat":  # parameters are views of one tensor
-        tensors["flat"] = torch.zeros(10 + sum(p.numel() for p in own))
-        parts = tensors["flat"][10:].split([p.numel() for p in own])
-        for parameter, part in zip(own, parts, strict=True):
+        tensors["flat"] = torch.zeros(10 + sum(p.numel() for p in parameters))
+        parts = tensors["flat"][10:].split([p.numel() for p in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
             parameter.data = part.view_as(parameter)
     for _ in range(2):
         rnn(x)
@@ -95,9 +95,9 @@ def test_parameters_of_a_class_of_their_own_compute_the_same(name: str) -> None:
     rnn, x = tauflow.build(name, 3, 6, num_layers=2), torch.randn(4, 12, 3)
     expected = rnn(x)[0]
     path, parameter = next(iter(rnn.cell.named_parameters()))
-    owner, _, own = path.rpartition(".")
+    owner, _, attribute = path.rpartition(".")
     tagged = nn.Parameter(parameter.detach().as_subclass(Tagged))
-    rnn.cell.get_submodule(owner)._parameters[own] = tagged
+    rnn.cell.get_submodule(owner)._parameters[attribute] = tagged
     y = rnn(x)[0]
     torch.testing.assert_close(y.as_subclass(Tensor), expected, rtol=1e-5, atol=1e-6)
     y.sum().backward()
@@ -115,6 +115,6 @@ def test_a_first_call_in_a_checkpoint_gives_the_gradients_of_any_other(
     x = torch.randn(4, 12, 3, requires_grad=True)
     y = checkpoint(lambda z: rnn(z)[0], x, use_reentrant=False)
     leaves = [x, *rnn.parameters()]
-    found = torch.autograd.grad(y.square().sum(), leaves, allow_unused=True)
+    gradients = torch.autograd.grad(y.square().sum(), leaves, allow_unused=True)
     expected = torch.autograd.grad(rnn(x)[0].square().sum(), leaves, allow_unused=True)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients, expected)

@@ -71,7 +71,7 @@ def test_what_selected_is_said_in_small_print():
 
 
 @pytest.mark.parametrize(
-    ("metric", "ours", "theirs", "said"),
+    ("metric", "ours", "theirs", "verdict"),
     [
         ("auroc", 0.78, 0.81, "better than cfc: AUROC 0.810 against 0.780."),
         ("auroc", 0.81, 0.78, None),
@@ -81,21 +81,21 @@ def test_what_selected_is_said_in_small_print():
         ("brier", 0.1, 0.1, "as well as cfc: Brier score 0.100."),
     ],
 )
-def test_a_network_that_is_not_better_is_named(metric, ours, theirs, said):
-    expected = [] if said is None else [f"Gradient boosting scores {said}"]
+def test_a_network_that_is_not_better_is_named(metric, ours, theirs, verdict):
+    expected = [] if verdict is None else [f"Gradient boosting scores {verdict}"]
     assert score_table.describe_better_baseline(found([ours], [theirs], metric)) == expected
 
 
-def run_of(folder, model="gru", **said):
+def run_of(folder, model="gru", **table_options):
     rng = np.random.default_rng(0)
     frame = pandas.DataFrame({"id": np.repeat(np.arange(80), 4), "t": np.tile(np.arange(4), 80)})
-    own = rng.normal(size=80)
-    frame["a"] = np.repeat(own, 4) + 0.1 * rng.normal(size=320)
-    frame["died"] = np.where(np.repeat(own, 4) > 1.0, "yes", "no")
-    frame["level"] = 100 + 20 * np.repeat(own, 4)
+    levels = rng.normal(size=80)
+    frame["a"] = np.repeat(levels, 4) + 0.1 * rng.normal(size=320)
+    frame["died"] = np.where(np.repeat(levels, 4) > 1.0, "yes", "no")
+    frame["level"] = 100 + 20 * np.repeat(levels, 4)
     file = folder / "own.csv"
     frame.to_csv(file, index=False)
-    options = TableOptions(id="id", time="t", features=["a"], **said)
+    options = TableOptions(id="id", time="t", features=["a"], **table_options)
     recipe = replace(DEFAULT_RECIPE, epochs=1)
     return run_task(
         Run(

@@ -37,8 +37,8 @@ def file(tmp_path_factory):
     return path
 
 
-def page_of(file, **said):
-    table = TableOptions(id="patient", time="hours", features=("a", "b"), **said)
+def page_of(file, **table_options):
+    table = TableOptions(id="patient", time="hours", features=("a", "b"), **table_options)
     recipe = replace(DEFAULT_RECIPE, epochs=1)
     options = {"hidden_size": 2, "recipe": recipe, "runs_dir": file.parent, "progress": False}
     run = run_task(Run(CsvFile(file, table), "gru", **options))
@@ -56,8 +56,8 @@ def test_the_page_of_classes(file):
     assert "<li>Classes of 'died': no, yes.</li>" in page
     assert page.count("data:image/svg+xml;base64,") == 1
     assert f"tauflow explain {run.directory} --csv new.csv --summary" in page
-    found, ids = convert_outputs(run.test_outputs, run.data), run.data.schema.ids["test"]
-    probabilities = found.predicted.gather(1, found.truth[:, None]).squeeze(1)
+    predictions, ids = convert_outputs(run.test_outputs, run.data), run.data.schema.ids["test"]
+    probabilities = predictions.predicted.gather(1, predictions.truth[:, None]).squeeze(1)
     worst = ids[int(probabilities.argmin())]
     assert rows_under(page, "Worst ids")[0] == [worst, f"{float(probabilities.min()):.4g}"]
 
@@ -103,5 +103,5 @@ def test_the_features_shown_are_those_predicted_worst():
     batch = SequenceBatch(torch.zeros(6, 4, 2), y, y_mask=known)
     card = replace(PENDULUM, input_size=2, target_size=5, targets=(), forecast=False)
     shown = predict_examples(Zeros(), TaskData(card, batch, None, batch))
-    assert [one.features for one in shown] == [(1, 3, 4)] * 3
+    assert [example.features for example in shown] == [(1, 3, 4)] * 3
     assert shown[0].truth[0] == pytest.approx(y[0, :, 1].tolist())

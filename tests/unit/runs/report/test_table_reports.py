@@ -36,8 +36,8 @@ def trained(data, rnn):
     card = data.card
     model = tauflow.SequenceModel(rnn(card.input_size, 8, card.per_step), card.target_size)
     parts = {"train": data.train, "valid": data.valid, "test": data.test}
-    facts = {"loss": card.loss, "metric": card.metric}
-    return model, tauflow.train(model, recipe=RECIPE, seed=0, **parts, **facts)
+    names = {"loss": card.loss, "metric": card.metric}
+    return model, tauflow.train(model, recipe=RECIPE, seed=0, **parts, **names)
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,17 @@ from tauflow.runs.task import run_task
 SHORT = replace(DEFAULT_RECIPE, epochs=2)
 
 
-def run_of(frame, folder, model="gru", **said):
+def run_of(frame, folder, model="gru", **table_options):
     file = folder / "own.csv"
     frame.to_csv(file, index=False)
     options = {"hidden_size": 2, "recipe": SHORT, "runs_dir": folder, "progress": False}
-    return run_task(Run(CsvFile(file, TableOptions(**said)), model, **options))
+    return run_task(Run(CsvFile(file, TableOptions(**table_options)), model, **options))
 
 
 def texts_in(page):
     """Return the texts of a page's drawings; they stand in the SVG as comments."""
     coded = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
-    drawn = "".join(base64.b64decode(one).decode() for one in coded)
+    drawn = "".join(base64.b64decode(picture).decode() for picture in coded)
     return {html.unescape(text).strip() for text in re.findall(r"<!--(.*?)-->", drawn)}
 
 
@@ -77,13 +77,13 @@ NOT_NEEDED = "the target is not needed"
 def test_the_page_says_what_a_table_to_predict_needs(tmp_path):
     page = read(write_run_report(run_of(visits(), tmp_path, id="patient", target="died")))
     assert NOT_NEEDED in page
-    said = {"time": "hour", "target": "kW", "window": 48}
-    page = read(write_run_report(run_of(load(), tmp_path, **said, task="next-step")))
+    table_options = {"time": "hour", "target": "kW", "window": 48}
+    page = read(write_run_report(run_of(load(), tmp_path, **table_options, task="next-step")))
     assert NOT_NEEDED not in page
     assert "among them kW, without which nothing can be predicted." in page
     two = pandas.concat([load().assign(house=n, kWh=0.5 * n) for n in range(4)])
-    said = {"id": "house", "time": "hour", "known": ("clock",)}
-    page = read(write_run_report(run_of(two, tmp_path, **said)))
+    table_options = {"id": "house", "time": "hour", "known": ("clock",)}
+    page = read(write_run_report(run_of(two, tmp_path, **table_options)))
     assert "among them kW and kWh, without which nothing can be predicted." in page
     assert "The last row of each id is the one to predict: with hour and clock" in page
 
@@ -92,8 +92,8 @@ def test_windows_of_one_series_are_no_ids():
     data = from_table(load(), time="hour", target="kW", window=24, horizon=2)
     count = len(data.test)
     assert count > 1
-    found = SamplePredictions(torch.rand(count, 2), torch.rand(count, 2), torch.arange(count))
-    assert list_worst_ids(found, data) == []
+    predictions = SamplePredictions(torch.rand(count, 2), torch.rand(count, 2), torch.arange(count))
+    assert list_worst_ids(predictions, data) == []
 
 
 def test_an_id_is_listed_once_however_many_windows_it_has():
@@ -104,10 +104,10 @@ def test_an_id_is_listed_once_however_many_windows_it_has():
     assert len(ids) > len(names) > 1
     wrong = torch.tensor([float(names.index(name)) for name in ids])
     truth = torch.zeros(len(ids), 2, dtype=torch.float64)
-    found = SamplePredictions(
+    predictions = SamplePredictions(
         truth + wrong[:, None] * data.schema.y_scale, truth, torch.arange(len(ids))
     )
-    (listing,) = list_worst_ids(found, data)
+    (listing,) = list_worst_ids(predictions, data)
     assert [name for name, _ in listing.rows] == names[::-1][:10]
     assert float(listing.rows[0][1]) == pytest.approx(len(names) - 1, rel=1e-3)
 
@@ -137,10 +137,10 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
 def test_a_threshold_decides_which_ids_are_wrong():
     data = from_table(visits(), id="patient", target="died")
     ids, truth = data.schema.ids["test"], data.test.y
-    found = SamplePredictions(
+    predictions = SamplePredictions(
         torch.tensor([0.7, 0.3]).expand(len(ids), 2), truth, torch.arange(len(ids))
     )
     of_class = {n: [ids[k] for k in range(len(ids)) if truth[k] == n] for n in (0, 1)}
     for threshold, wrong in ((None, 1), (Threshold(0.2, 1, "0.2"), 0)):
-        (listing,) = list_worst_ids(found, data, threshold)
+        (listing,) = list_worst_ids(predictions, data, threshold)
         assert sorted(row[0] for row in listing.rows) == sorted(map(str, of_class[wrong]))
