@@ -104,9 +104,10 @@ def fit_automatic(
         recipe=DEFAULT_RECIPE.with_changes(_get_changed_parameters(estimator)),
         seed=plan.seed,
         time_limit=estimator.time_limit,
+        score_test=False,
     )
     estimator.module_ = found.model
-    estimator.trials_ = tuple(replace(one, test=None) for one in found.trials)
+    estimator.trials_ = found.trials
     estimator.notes_ = found.notes
     record = found.record
     return TrainingResult.from_history(

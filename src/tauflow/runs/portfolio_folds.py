@@ -84,6 +84,11 @@ def has_independent_sequences(source: object) -> bool:
     return table.id is not None and table.split_by == BY_ID and not dependent
 
 
+_ANSWERS = 3
+"""How often each model answers the validation split of a fold while an ensemble is chosen: for its
+temperature, for the choice, and for its score."""
+
+
 class _EndInTime(Callback):
     """Ends a training before the epoch that would be over after a moment.
 
@@ -127,6 +132,7 @@ class _Trainings:
         self.train, self.parts, self.directory, self.say = train, parts, directory, say
         self.began, self.time_limit = time.monotonic(), time_limit
         self.deadlines: list[_EndInTime] = []
+        self.answering: list[float] = []
         self.left_out: dict[str, None] = {}
 
     def train_each(self, number: int, names: Sequence[str], later: int) -> None:
@@ -147,9 +153,16 @@ class _Trainings:
         """Give the next of so many trainings its share of the time; return whether there is any."""
         if self.time_limit is None:
             return True
-        left = self.began + self.time_limit - time.monotonic()
+        left = self.began + self.time_limit - self._estimate_choice() - time.monotonic()
         self.deadlines.append(_EndInTime(time.monotonic() + left / count))
         return left > 0
+
+    def _estimate_choice(self) -> float:
+        """Return the seconds that the choice of an ensemble will take after the trainings."""
+        if not self.answering:
+            return 0.0
+        count = len(self.parts) * (min(KEPT_NETWORKS, len(self.parts[0].specs)) + 1)
+        return _ANSWERS * count * sum(self.answering) / len(self.answering)
 
     def _train(self, number: int, name: str) -> None:
         part = self.parts[number]
@@ -160,7 +173,9 @@ class _Trainings:
         except NonFiniteError as error:
             self.say(f"{name} is left out: {error}")
             return
+        began = time.monotonic()
         trial = part.add(name, *trained)
+        self.answering.append(time.monotonic() - began)
         where = f"fold {number + 1}, " if len(self.parts) > 1 else ""
         self.say(
             f"{name}, {where}{format_count(trial.epochs, 'epoch')}: validation "
@@ -190,6 +205,7 @@ def fit_portfolio(
     time_limit: float | None = None,
     directory: Path | None = None,
     say: Say = say_nothing,
+    score_test: bool = True,
 ) -> PortfolioFit:
     """Choose models by predictions of sequences that they were not trained on.
 
@@ -206,9 +222,11 @@ def fit_portfolio(
         recipe: of each.
         seed: of the first fold; those of the others follow it.
         time_limit: seconds for all of it. A training ends when its share of what is left is used
-            up, and what is not begun by the end is left out.
+            up, and what is not begun by the end is left out. Some is kept for the choice of the
+            ensemble, by how long networks take to answer.
         directory: of the run; by default no files are kept.
         say: called with a line for each trained network.
+        score_test: whether models are scored on the test split.
 
     Raises:
         ArgumentError: the time limit leaves no time for networks.
@@ -233,16 +251,19 @@ def fit_portfolio(
         raise NonFiniteError("no network of the portfolio could be trained on these data.")
     for number in range(1, len(parts)):
         trainings.train_each(number, names, (len(parts) - 1 - number) * len(names))
-    fit = join_portfolio(parts, names)
+    fit = join_portfolio(parts, names, score_test=score_test)
     return fit._replace(notes=(*fit.notes, *trainings.describe(), *notes))
 
 
-def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> PortfolioFit:
+def join_portfolio(
+    folds: Sequence[PortfolioFold], networks: Sequence[str], *, score_test: bool = True
+) -> PortfolioFit:
     """Return the models that predictions of the validation splits choose, as one.
 
     Args:
         folds: with trained models.
         networks: from which to choose, and from boosting; those that a fold lacks are left out.
+        score_test: whether models are scored on the test split.
 
     Raises:
         NonFiniteError: no model is there on all folds, or no score is a number.
@@ -285,7 +306,7 @@ def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> P
         name: replace(
             first.trials[name],
             valid=score(prediction),
-            test=evaluate(join(name), test, metric=card.metric),
+            test=evaluate(join(name), test, metric=card.metric) if score_test else None,
             seconds=sum(fold.trials[name].seconds for fold in folds),
             parameters=sum(fold.trials[name].parameters for fold in folds),
             share=shares.get(name, 0.0),
