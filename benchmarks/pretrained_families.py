@@ -170,7 +170,11 @@ def read_framingham(drop: float) -> Iterator[Task]:
 
 
 def read_nafld(drop: float) -> Iterator[Task]:
-    """Laboratory tests of people over years."""
+    """Laboratory tests of people over years.
+
+    In this source cholesterol has the values of HDL, and the diastolic pressure those of the
+    systolic one, so that each of two tasks counts twice.
+    """
     frame = _table("nafld_long")
     for name, part in frame.groupby("test"):
         yield split_members(
