@@ -214,8 +214,8 @@ NAFLD = Board(
         notes=(
             "400 of the people with 10 to 40 days of "
             "tests, drawn once. Predict cholesterol, HDL and both blood pressures of the next day "
-            "with a test; most are missing. In this source cholesterol has the values of HDL, and the "
-            "diastolic pressure those of the systolic one.",
+            "with a test; most are missing. In this source cholesterol has the values of HDL, and "
+            "the diastolic pressure those of the systolic one.",
         ),
     ),
     _read_nafld,
