@@ -42,6 +42,7 @@ def test_the_table_example_learns(tmp_path, monkeypatch):
     visits["hours"] = visits.groupby("patient")["hours"].cumsum()
     visits["died"] = visits["patient"] % 3 == 0
     visits["pulse"] = rng.normal(80 + 8 * visits["died"], 8)
+    visits.loc[rng.random(2000) < 0.2, "pulse"] = np.nan  # empty cells, as the page allows
     visits.to_csv("visits.csv", index=False)
     visits.drop(columns="died").to_csv("new_visits.csv", index=False)
     namespace = {"tauflow": tauflow}
