@@ -48,9 +48,9 @@ def parts():
     return {"train": batch(7, seed=1), "valid": batch(3, seed=2), "test": batch(4, seed=3)}
 
 
-def same(one, other):
+def same(first, other):
     """Whether two batches agree bit by bit, field by field."""
-    left, right = one.tensors(), other.tensors()
+    left, right = first.tensors(), other.tensors()
     return left.keys() == right.keys() and all(
         left[name].dtype == right[name].dtype and torch.equal(left[name], right[name])
         for name in left

@@ -45,8 +45,8 @@ def task(**parts):
     return TaskData(CARD, **{"train": batch(10, 9), "valid": None, "test": batch(3, 9), **parts})
 
 
-def same(one, other):
-    left, right = one.tensors(), other.tensors()
+def same(first, other):
+    left, right = first.tensors(), other.tensors()
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
@@ -83,13 +83,13 @@ def test_targets_of_whole_sequences_are_not_padded():
 
 
 def test_batches_that_do_not_fit_together_are_refused():
-    one = batch(2, 4)
+    timed = batch(2, 4)
     with pytest.raises(DataError, match="dt is there in some of the 2 batches only"):
-        collate([one, replace(one, dt=None)])
+        collate([timed, replace(timed, dt=None)])
     with pytest.raises(
         ShapeError, match=r"x of one sequence has the shapes \[\(4, 2\), \(4, 3\)\]"
     ):
-        collate([one, replace(one, x=torch.zeros(2, 4, 3))])
+        collate([timed, replace(timed, x=torch.zeros(2, 4, 3))])
 
 
 @pytest.mark.parametrize("bucket_by_length", [False, True])
@@ -105,8 +105,8 @@ def test_a_generator_says_the_order(bucket_by_length):
         return [list(loader), list(loader)]
 
     first, again, other = loaded(1), loaded(1), loaded(2)
-    for one, two in zip(first, again, strict=True):
-        assert all(same(a, b) for a, b in zip(one, two, strict=True))
+    for batches, two in zip(first, again, strict=True):
+        assert all(same(a, b) for a, b in zip(batches, two, strict=True))
     assert not same(collate(first[0]), collate(first[1]))
     assert not same(collate(first[0]), collate(other[0]))
     for epoch in (*first, *other):
@@ -115,15 +115,15 @@ def test_a_generator_says_the_order(bucket_by_length):
 
 def test_like_lengths_go_together_and_lose_their_padding():
     data = batch(10, 12, longest=9)
-    found = list(task(train=data).loader(3, bucket_by_length=True))
-    lengths = [one.lengths.tolist() for one in found]
+    batches = list(task(train=data).loader(3, bucket_by_length=True))
+    lengths = [padded.lengths.tolist() for padded in batches]
     assert [n for of in lengths for n in of] == sorted(data.lengths.tolist())
-    assert [one.x.shape[1] for one in found] == [max(of) for of in lengths]
-    assert [len(one) for one in found] == [3, 3, 3, 1]
+    assert [padded.x.shape[1] for padded in batches] == [max(of) for of in lengths]
+    assert [len(padded) for padded in batches] == [3, 3, 3, 1]
     assert len(list(task().loader(3, bucket_by_length=True, drop_last=True))) == 3
     nothing = SequenceBatch(torch.ones(1, 4, 2), torch.ones(1, 4, 1), mask=torch.zeros(1, 4).bool())
-    (one,) = task(train=nothing).loader(3, bucket_by_length=True)
-    assert one.x.shape == (1, 1, 2)
+    (only,) = task(train=nothing).loader(3, bucket_by_length=True)
+    assert only.x.shape == (1, 1, 2)
 
 
 def test_shuffled_batches_of_like_lengths_come_from_pools(monkeypatch):
@@ -132,12 +132,13 @@ def test_shuffled_batches_of_like_lengths_come_from_pools(monkeypatch):
     loader = task(train=batch(40, 30)).loader(
         4, shuffle=True, bucket_by_length=True, generator=generator
     )
-    spread = [one.lengths.max() - one.lengths.min() for one in loader]
+    spread = [padded.lengths.max() - padded.lengths.min() for padded in loader]
     by_chance = [
-        one.lengths.max() - one.lengths.min() for one in task(train=batch(40, 30)).loader(4)
+        padded.lengths.max() - padded.lengths.min()
+        for padded in task(train=batch(40, 30)).loader(4)
     ]
     assert sum(spread) < 0.7 * sum(by_chance)
-    firsts = [one.x.shape[1] for one in loader]
+    firsts = [padded.x.shape[1] for padded in loader]
     assert firsts != sorted(firsts)
 
 
@@ -169,7 +170,7 @@ def test_what_there_is_to_load():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_pinned_batches_reach_the_gpu():
-    for one in task().loader(4, pin_memory=True):
-        assert all(value.is_pinned() for value in one.tensors().values())
-        moved = one.to("cuda", non_blocking=True)
-        assert same(moved.to("cpu"), one)
+    for pinned in task().loader(4, pin_memory=True):
+        assert all(value.is_pinned() for value in pinned.tensors().values())
+        moved = pinned.to("cuda", non_blocking=True)
+        assert same(moved.to("cpu"), pinned)

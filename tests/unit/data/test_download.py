@@ -53,8 +53,8 @@ def test_two_downloads_at_once_fetch_every_file_once(server, tmp_path, files):
     server.pause = 0.01
     card = replace(server.card, files=files)
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(store.fetch_files, card, tmp_path) for _ in range(2)]
-        for paths in (job.result() for job in found):
+        jobs = [pool.submit(store.fetch_files, card, tmp_path) for _ in range(2)]
+        for paths in (job.result() for job in jobs):
             assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert sorted(server.asked) == sorted(CONTENT)
     assert names_in(tmp_path / "toy_files") == set(CONTENT)

@@ -59,8 +59,8 @@ def tasks(draw):
         return (values.abs() if dtypes is WHOLE else values).to(draw(st.sampled_from(dtypes)))
 
     lead = (sequences, steps) if per_step else (sequences,)
-    one = kind == "classify" or (outputs == 1 and draw(st.booleans()))
-    y = drawn(WHOLE if kind == "classify" else REAL, *lead, *(() if one else (outputs,)))
+    is_single = kind == "classify" or (outputs == 1 and draw(st.booleans()))
+    y = drawn(WHOLE if kind == "classify" else REAL, *lead, *(() if is_single else (outputs,)))
     shapes = {
         "dt": (sequences, steps),
         "mask": (sequences, steps),
@@ -96,13 +96,13 @@ def test_what_is_opened_is_what_was_written(tmp_path_factory, task):
 
 
 def test_the_files_are_numpys_and_their_digests_those_of_any_tool(written):
-    facts = json.loads((written / "task.json").read_text(encoding="utf-8"))
+    task_entries = json.loads((written / "task.json").read_text(encoding="utf-8"))
     listed = ["task.json"]
     for part, given_part in parts().items():
         for name, tensor in given_part.tensors().items():
             file = written / part / f"{name}.npy"
             assert np.array_equal(np.load(file), tensor.numpy())
-            noted = facts["parts"][part][name]
+            noted = task_entries["parts"][part][name]
             assert noted["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
             assert noted["shape"] == list(tensor.shape)
             listed.append(f"{part}/{name}.npy")
@@ -140,10 +140,10 @@ def test_a_card_that_cannot_be_stored_is_refused_before_any_data(tmp_path):
 
 def test_data_sets_of_the_catalog_are_kept_whole(tmp_path):
     data = load_task("pendulum", sizes=(6, 2, 2), steps=4)
-    whole = {part: getattr(data, part) for part in ("train", "valid", "test")}
-    opened = open_task(write_task(tmp_path / "copy", data.card, **whole))
+    parts = {part: getattr(data, part) for part in ("train", "valid", "test")}
+    opened = open_task(write_task(tmp_path / "copy", data.card, **parts))
     assert opened.card == data.card
-    for part, given_part in whole.items():
+    for part, given_part in parts.items():
         assert same(getattr(opened, part), given_part)
 
 
@@ -221,9 +221,9 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_facts_that_nobody_wrote_are_refused(case, written):
     change, message = HOSTILE[case]
-    facts = json.loads((written / "task.json").read_text())
-    change(facts)
-    (written / "task.json").write_text(json.dumps(facts))
+    entries = json.loads((written / "task.json").read_text())
+    change(entries)
+    (written / "task.json").write_text(json.dumps(entries))
     with pytest.raises(TauflowError, match=message):
         open_task(written)
 
@@ -259,9 +259,9 @@ class TestPadding:
         assert train.x.shape == (5, 6, 2)
         for piece, rows, length in ((first, slice(0, 2), 3), (second, slice(2, 5), 5)):
             for name, tensor in piece.tensors().items():
-                kept = train.tensors()[name][rows]
-                assert torch.equal(kept[:, :length], tensor)
-                assert not kept[:, length:].any()
+                stored = train.tensors()[name][rows]
+                assert torch.equal(stored[:, :length], tensor)
+                assert not stored[:, length:].any()
         assert train.mask[:2, :3].all()
 
     def test_targets_of_sequences_stay(self, tmp_path):
@@ -399,9 +399,9 @@ def rewritten(change):
 
     def damage(folder):
         file = folder / "task.json"
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        change(facts)
-        file.write_text(json.dumps(facts), encoding="utf-8")
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        change(entries)
+        file.write_text(json.dumps(entries), encoding="utf-8")
 
     return damage
 
@@ -434,32 +434,32 @@ def other_header(folder):
         (lambda f: (f / "task.json").write_text("{"), DataError, "task.json is damaged, or no fil"),
         (lambda f: (f / "task.json").write_text("[]"), DataError, "task.json is damaged, or no fi"),
         (
-            rewritten(lambda facts: facts.update(format_version=2)),
+            rewritten(lambda entries: entries.update(format_version=2)),
             DataError,
             "has format version 2, and this tauflow reads up to 1. Upgrade",
         ),
         (
-            rewritten(lambda facts: facts.update(format="a table")),
+            rewritten(lambda entries: entries.update(format="a table")),
             DataError,
             "is a 'a table', expected a 'tauflow data set'",
         ),
         (
-            rewritten(lambda facts: facts["parts"].pop("test")),
+            rewritten(lambda entries: entries["parts"].pop("test")),
             DataError,
             r"task.json is damaged, or from another version .*KeyError\('test'\)",
         ),
         (
-            rewritten(lambda facts: facts["card"].update(colour="red")),
+            rewritten(lambda entries: entries["card"].update(colour="red")),
             DataError,
             "task.json is damaged, or from another version .*colour",
         ),
         (
-            rewritten(lambda facts: facts["parts"]["train"]["x"].update(shape=["7", 5, 2])),
+            rewritten(lambda entries: entries["parts"]["train"]["x"].update(shape=["7", 5, 2])),
             DataError,
             "task.json is damaged",
         ),
         (
-            rewritten(lambda facts: facts["parts"]["train"].pop("x")),
+            rewritten(lambda entries: entries["parts"]["train"].pop("x")),
             DataError,
             "task.json is damaged",
         ),

@@ -15,12 +15,12 @@ SMALL = (24, 6, 8)
 
 def test_simulation_agrees_with_scipy():
     rng = np.random.default_rng(0)
-    drive = DrivingTorque(rng.uniform(0, 1, 4), rng.uniform(0.5, 1.5, 4), rng.uniform(0, 6, 4))
+    torque = DrivingTorque(rng.uniform(0, 1, 4), rng.uniform(0.5, 1.5, 4), rng.uniform(0, 6, 4))
     start = rng.uniform(-2, 2, (2, 4))
     times = np.concatenate([np.zeros((4, 1)), rng.uniform(0.1, 2.0, (4, 12)).cumsum(1)], axis=1)
-    ours = simulate(start, times, drive)
+    ours = simulate(start, times, torque)
     for index in range(4):
-        a, nu, phi = (p[index] for p in (drive.amplitude, drive.frequency, drive.phase))
+        a, nu, phi = (p[index] for p in (torque.amplitude, torque.frequency, torque.phase))
 
         def flow(t, s, a=a, nu=nu, phi=phi):
             return [s[1], -np.sin(s[0]) - 0.1 * s[1] + a * np.cos(nu * t + phi)]

@@ -61,10 +61,10 @@ def test_mean_and_deviation_are_those_of_exact_arithmetic(name, weighted):
     values = VARYING[name]
     weight = np.random.default_rng(1).integers(0, 5, 400).astype(float) if weighted else None
     mean, deviation = exactly(values, weight)
-    found = StandardScaler.fit([values], weight)
-    assert abs(found.mean[0] - mean) <= np.spacing(max(abs(mean), deviation))
-    assert abs(found.scale[0] - deviation) <= 4 * np.spacing(deviation)
-    scaled = found.transform_columns(0, [values])[0]
+    scaler = StandardScaler.fit([values], weight)
+    assert abs(scaler.mean[0] - mean) <= np.spacing(max(abs(mean), deviation))
+    assert abs(scaler.scale[0] - deviation) <= 4 * np.spacing(deviation)
+    scaled = scaler.transform_columns(0, [values])[0]
     assert np.sqrt(
         np.average((scaled - np.average(scaled, weights=weight)) ** 2, weights=weight)
     ) == (pytest.approx(1.0, rel=1e-12))
@@ -111,9 +111,9 @@ def test_a_column_that_varies_has_deviation_1(name):
     data = from_table(table_with(column), id="id", time="t", target="y")
     x = data.train.x[..., 1].double().numpy()
     assert x.std() == pytest.approx(1.0, rel=1e-5)
-    kept = column.reshape(80, 5)[[int(who) for who in data.schema.ids["train"]]].ravel()
-    first = int(kept[0])
-    centred = np.array([float(Fraction(v) - first) for v in kept.tolist()])
+    training_rows = column.reshape(80, 5)[[int(who) for who in data.schema.ids["train"]]].ravel()
+    first = int(training_rows[0])
+    centred = np.array([float(Fraction(v) - first) for v in training_rows.tolist()])
     wanted = (centred - centred.mean()) / centred.std()
     # The mean is a double: of nanoseconds a multiple of 256, near 1e20 of 16384.
     np.testing.assert_allclose(x.ravel(), wanted, atol=1e-2 if name == "1e20" else 2e-3)
@@ -131,8 +131,8 @@ def table_with(column):
     )
 
 
-def classifier(**given):
-    return SequenceClassifier(model="gru", hidden_size=2, epochs=1, random_state=0, **given)
+def classifier(**options):
+    return SequenceClassifier(model="gru", hidden_size=2, epochs=1, random_state=0, **options)
 
 
 @pytest.mark.parametrize("offset", [1e6, 3e8, 1e12])
@@ -154,9 +154,9 @@ def test_targets_that_are_constant_are_0_and_predicted_in_their_unit():
     X = DRAWN.reshape(80, 5, 1)
     series = np.concatenate([X, np.full_like(X, 7e15)], -1)
     forecaster = SequenceForecaster(model="gru", hidden_size=2, epochs=1, random_state=0)
-    found = forecaster.fit(series).predict(series)[:, 0, 1]
-    assert np.isfinite(found).all()
-    assert np.abs(found - 7e15).max() < 10
+    forecast = forecaster.fit(series).predict(series)[:, 0, 1]
+    assert np.isfinite(forecast).all()
+    assert np.abs(forecast - 7e15).max() < 10
     regressor = SequenceRegressor(model="gru", hidden_size=2, epochs=1, random_state=0)
     assert np.abs(regressor.fit(X, np.full(80, 3.0)).predict(X) - 3.0).max() < 10
 
@@ -242,15 +242,15 @@ def test_many_columns_together_are_as_each_alone():
     columns += [rng.normal(size=12), np.arange(37) % 2 == 0, np.full(37, np.nan), columns[3]]
     together = StandardScaler.fit(columns)
     alone = [StandardScaler.fit([column]) for column in columns]
-    weighted = [StandardScaler.fit([one], np.ones(len(one))) for one in columns]
+    weighted = [StandardScaler.fit([column], np.ones(len(column))) for column in columns]
     for name in ("mean", "scale"):
-        expected = np.concatenate([getattr(one, name) for one in alone])
+        expected = np.concatenate([getattr(scaler, name) for scaler in alone])
         np.testing.assert_array_equal(getattr(together, name), expected)
-        by_itself = np.concatenate([getattr(one, name) for one in weighted])
+        by_itself = np.concatenate([getattr(scaler, name) for scaler in weighted])
         np.testing.assert_array_equal(getattr(together, name), by_itself)
     full = [place for place, column in enumerate(columns) if len(column) == 37]
     some = StandardScaler(together.mean[full], together.scale[full])
     scaled = some.transform_columns(0, [columns[place] for place in full])
     for place, row in zip(full, scaled, strict=True):
-        one = alone[place]
-        np.testing.assert_array_equal(row, one.transform_columns(0, [columns[place]])[0])
+        scaler = alone[place]
+        np.testing.assert_array_equal(row, scaler.transform_columns(0, [columns[place]])[0])

@@ -38,14 +38,14 @@ def _expected(batch: SequenceBatch, row: int, until: int) -> list[float]:
         frame = frame.where(batch.observed[row, :until].numpy()[there])
     known = [frame[place].dropna() for place in frame]
     by_statistic = [
-        [one.iloc[-1] if len(one) else np.nan for one in known],
-        [one.iloc[0] if len(one) else np.nan for one in known],
-        [one.mean() for one in known],
-        [one.std(ddof=0) for one in known],
-        [one.min() for one in known],
-        [one.max() for one in known],
-        [one.count() for one in known],
-        [times[-1] - one.index[-1] if len(one) else np.nan for one in known],
+        [series.iloc[-1] if len(series) else np.nan for series in known],
+        [series.iloc[0] if len(series) else np.nan for series in known],
+        [series.mean() for series in known],
+        [series.std(ddof=0) for series in known],
+        [series.min() for series in known],
+        [series.max() for series in known],
+        [series.count() for series in known],
+        [times[-1] - series.index[-1] if len(series) else np.nan for series in known],
     ]
     gap = np.diff(times).mean() if len(times) > 1 else np.nan
     return [*np.ravel(by_statistic), len(times), times[-1], gap]
@@ -54,18 +54,18 @@ def _expected(batch: SequenceBatch, row: int, until: int) -> list[float]:
 @pytest.mark.parametrize("full", [False, True])
 def test_last_step_equals_pandas(full):
     batch = _batch(0, full=full)
-    found = compute_summary_features(batch)
+    features = compute_summary_features(batch)
     expected = [_expected(batch, row, int(batch.lengths[row])) for row in range(len(batch))]
-    np.testing.assert_allclose(found.values, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(features.values, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_chosen_steps_equal_pandas_and_know_no_later_step(full):
     batch = _batch(1, full=full)
     where = batch.valid & (torch.rand(batch.valid.shape) < 0.6)
-    found = compute_summary_features(batch, where=where).values
+    features = compute_summary_features(batch, where=where).values
     expected = [_expected(batch, row, step + 1) for row, step in where.nonzero().tolist()]
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(features, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_columns_are_named_by_feature_and_statistic():
@@ -77,9 +77,9 @@ def test_columns_are_named_by_feature_and_statistic():
 
 def test_many_sequences_are_those_of_each_alone(monkeypatch):
     batch = _batch(2, sequences=11)
-    whole = compute_summary_features(batch).values
+    features = compute_summary_features(batch).values
     monkeypatch.setattr("tauflow.data.summary_features._MAX_ELEMENTS", 2 * batch.x[:1].numel())
-    np.testing.assert_array_equal(compute_summary_features(batch).values, whole)
+    np.testing.assert_array_equal(compute_summary_features(batch).values, features)
 
 
 def test_sequence_without_a_valid_step_has_no_values():
