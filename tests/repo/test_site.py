@@ -173,6 +173,13 @@ def test_words_are_those_of_the_field(pages):
         ("imput", "gaps"),
         ("shap", "explaining"),
         ("nan", "faq"),
+        ("cite", "faq"),
+        ("surviv", "survival"),
+        ("reinforc", "robots"),
+        ("onnx", "deploying"),
+        ("skorch", "api/compat"),
+        ("chrono", "foundation-models"),
+        ("brit", "gaps"),
     ],
 )
 def test_words_of_users_find_the_page(site, word, page):
