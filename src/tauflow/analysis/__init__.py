@@ -26,6 +26,10 @@ from .flow_field import (
     flow_field,
     simulate,
 )
+from .forgetting_time import (
+    MemoryLength,
+    memory_length,
+)
 from .gradient_flow import (
     GradientFlow,
     gradient_flow,
@@ -37,10 +41,6 @@ from .interventions import (
 )
 from .lyapunov import (
     lyapunov_exponents,
-)
-from .memory_length import (
-    MemoryLength,
-    memory_length,
 )
 from .newton import (
     Roots,

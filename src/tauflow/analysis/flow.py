@@ -14,7 +14,7 @@ from torch.func import vjp
 
 from tauflow._internal.checks import check_floating_point, check_positive, check_within, shape_error
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_update_gate
+from tauflow.cells.contract_checks import call_update_gate
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.finite_checks import check_missing_inputs

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import missing_features_error
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_initial_state
+from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError
 from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, infer_observed

@@ -16,7 +16,7 @@ from tauflow._internal.rebuild import check_rebuildable, rebuild
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import AbstractWiring
 
-from .contract import check_cell
+from .contract_checks import check_cell
 from .module_snapshot import find_modification, take_snapshot
 from .reinitialise import reinitialised_options
 

@@ -11,7 +11,7 @@ from tauflow.tabular.options import LEAD_TIME_INPUT
 from tauflow.tabular.prediction_columns import check_distinct_columns
 from tauflow.tabular.transform import NewTable
 
-from .answers import get_keys
+from .predictions import get_keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame

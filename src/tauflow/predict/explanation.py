@@ -29,7 +29,7 @@ from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.objectives import AnyScore
 
-from .answers import get_keys
+from .predictions import get_keys
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,7 +30,7 @@ from tauflow.tabular.options import DEFAULT_SPLIT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import format_names
 
-from .units import get_classes, list_targets
+from .decode import get_classes, list_targets
 
 if TYPE_CHECKING:
     from .predictor import Predictor

@@ -26,7 +26,7 @@ from tauflow.tabular.shift import compute_excess
 from tauflow.tabular.times import UNITS
 from tauflow.tabular.transform import NewTable
 
-from .units import (
+from .decode import (
     DIGITS,
     DIGITS_OF_DOUBLE,
     get_classes,

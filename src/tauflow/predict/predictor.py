@@ -23,7 +23,8 @@ from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict as predict_batch
 from tauflow.training.objectives import AnyScore
 
-from .answers import (
+from .files import save_predictor
+from .predictions import (
     SPREAD,
     Answer,
     AnswerForm,
@@ -31,7 +32,6 @@ from .answers import (
     make_class_answer,
     make_prediction_frame,
 )
-from .files import save_predictor
 
 if TYPE_CHECKING:
     from pandas import DataFrame

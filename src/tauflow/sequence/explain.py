@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tauflow.cells.contract import call_initial_state
+from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall, select_kernel
 from tauflow.kernels.select import explain_kernels

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow._internal.checks import missing_features_error
-from tauflow.cells.contract import call_initial_state
+from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall
 from tauflow.kernels.cpu.binding import check_memory

@@ -9,7 +9,7 @@ from torch import Tensor
 from tauflow._internal.checks import check_same_device, shape_error
 from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_initial_state
+from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError
 
 from .inputs import SequenceInputs, is_autocast, time_dtype

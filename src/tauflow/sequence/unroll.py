@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell, precompute_steps
-from tauflow.cells.contract import call_readout, check_next_state
+from tauflow.cells.contract_checks import call_readout, check_next_state
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, select_kernel
 from tauflow.kernels.engine.kernel_spec import is_under_transform

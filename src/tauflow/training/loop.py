@@ -11,8 +11,8 @@ from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, NonFiniteError
 
-from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
+from .early_stopping import BestWeights
 from .model_options import collect_model_options
 from .objectives import (
     AUTO,

@@ -13,8 +13,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, NonFiniteError
 
-from .best_weights import BestWeights
 from .denormals import flush_denormals
+from .early_stopping import BestWeights
 from .elementwise import NoValidEntriesError, Score
 from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule

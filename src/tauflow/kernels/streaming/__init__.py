@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_readout, check_next_state
+from tauflow.cells.contract_checks import call_readout, check_next_state
 from tauflow.cells.ltc import LTCCell
 from tauflow.kernels.cpu.binding import ConstantArgument, import_kernels
 from tauflow.kernels.engine.kernel_spec import KernelCall

@@ -13,7 +13,7 @@ from tauflow._internal.checks import (
     missing_features_error,
     shape_error,
 )
-from tauflow.cells.contract import call_initial_state
+from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, make_step_engine
 from tauflow.kernels.cpu.binding import check_memory
