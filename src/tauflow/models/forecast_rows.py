@@ -83,7 +83,10 @@ class ReadQueries(NamedTuple):
         return torch.cat([*read, self.simple.flatten(1), self.lags.flatten(1)], -1)
 
     def describe(self) -> dict[str, Tensor]:
-        """Return what trees are fitted to, see :meth:`ForecastModel.compute_tree_inputs`."""
+        """Return what trees are fitted to.
+
+        See :meth:`tauflow.models.ForecastModel.compute_tree_inputs`.
+        """
         return {
             "sequence": self.sequence,
             "step": self.step,
