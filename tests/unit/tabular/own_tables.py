@@ -53,9 +53,9 @@ def by_id(data):
 def unpadded(data):
     """Return {id: inputs in the units of the table, (steps, I), NaN where not observed}."""
     found = {}
-    for name, (_, one, steps) in by_id(data).items():
-        x = data.schema.unscale_inputs(one.x.double())[0, :steps].numpy()
-        if one.observed is not None:
-            x = np.where(one.observed[0, :steps].numpy(), x, NAN)
+    for name, (_, piece, steps) in by_id(data).items():
+        x = data.schema.unscale_inputs(piece.x.double())[0, :steps].numpy()
+        if piece.observed is not None:
+            x = np.where(piece.observed[0, :steps].numpy(), x, NAN)
         found[name] = x
     return found

@@ -42,15 +42,15 @@ def test_numbers_events_and_static_records(kind, tmp_path):
         source = pytest.importorskip("polars").from_pandas(RECORDS)
     elif kind == "arrow":
         source = pytest.importorskip("pyarrow").Table.from_pandas(RECORDS)
-    found = read_meds(source)
-    pd.testing.assert_frame_equal(found, EXPECTED, check_dtype=False)
-    assert found.attrs["static"] == ["SEX//F", "HEIGHT"]
+    frame = read_meds(source)
+    pd.testing.assert_frame_equal(frame, EXPECTED, check_dtype=False)
+    assert frame.attrs["static"] == ["SEX//F", "HEIGHT"]
 
 
 def test_codes_are_chosen_by_name():
-    found = read_meds(RECORDS, codes=["K", "HEIGHT"])
+    frame = read_meds(RECORDS, codes=["K", "HEIGHT"])
     expected = EXPECTED[["subject_id", "time", "HEIGHT", "K", "K happened"]].drop(index=0)
-    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
+    pd.testing.assert_frame_equal(frame, expected.reset_index(drop=True), check_dtype=False)
     with pytest.raises(UnknownNameError, match=r"the code 'X'\. Codes: ADMIT, HEIGHT"):
         read_meds(RECORDS, codes=["X"])
     with pytest.raises(ArgumentError, match=r"codes= is empty\. Codes: "):
@@ -58,9 +58,9 @@ def test_codes_are_chosen_by_name():
 
 
 def test_static_events_of_others_did_not_happen():
-    found = read_meds(RECORDS.drop(index=5))  # subject 2 has no static record
+    frame = read_meds(RECORDS.drop(index=5))  # subject 2 has no static record
     expected = EXPECTED.assign(HEIGHT=[1.7, 1.7, np.nan, np.nan])
-    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
 
 
 def test_several_numbers_at_one_time():
@@ -105,8 +105,8 @@ def test_what_is_no_table_is_refused(records, error, message):
 def test_who_has_no_time_is_left_out_aloud():
     more = pd.DataFrame({"subject_id": [7], "time": [pd.NaT], "code": ["HEIGHT"]})
     with pytest.warns(UserWarning, match="1 subject without a record that has a time: 7"):
-        found = read_meds(pd.concat([RECORDS, more.assign(numeric_value=1.9)]))
-    pd.testing.assert_frame_equal(found, EXPECTED, check_dtype=False)
+        frame = read_meds(pd.concat([RECORDS, more.assign(numeric_value=1.9)]))
+    pd.testing.assert_frame_equal(frame, EXPECTED, check_dtype=False)
 
 
 def test_the_table_is_read_by_from_table_and_records_by_hawkes():
@@ -124,7 +124,7 @@ def test_the_table_is_read_by_from_table_and_records_by_hawkes():
     table = read_meds(pd.concat([age.assign(numeric_value=rng.normal(size=20)), records]))
     data = from_table(table, id="subject_id", time="time", static=table.attrs["static"])
     assert set(data.schema.inputs[:3]) == {"K", "ADMIT", "AGE"}
-    said = {"id": "subject_id", "time": "time", "type": "code", "start": 0.0, "end": 10.0}
+    options = {"id": "subject_id", "time": "time", "type": "code", "start": 0.0, "end": 10.0}
     hawkes = SequenceHawkes(hidden_size=2, epochs=1, random_state=0)
-    hawkes.fit(records, **said, ids=range(22))
+    hawkes.fit(records, **options, ids=range(22))
     assert hawkes.predict_time(records, ids=range(23), start=0.0, now=10.0).shape == (23,)

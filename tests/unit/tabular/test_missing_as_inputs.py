@@ -56,13 +56,13 @@ def test_tables_have_the_last_value_of_the_sequence(window):
             rows = table[table["who"] == one]
             size = window or len(rows)
             for start in range(0, len(rows), size):
-                whole = np.zeros(batch.x.shape[1:])
+                padded = np.zeros(batch.x.shape[1:])
                 piece = expected(rows[start : start + size], mean, scale)
-                whole[: len(piece)] = piece
-                want.append(whole)
-        found, want = batch.x.numpy(), np.stack(want)
-        found, want = (one[one[:, 0, 0].argsort()] for one in (found, want))
-        np.testing.assert_allclose(found, want, atol=1e-5)
+                padded[: len(piece)] = piece
+                want.append(padded)
+        values_read, want = batch.x.numpy(), np.stack(want)
+        values_read, want = (one[one[:, 0, 0].argsort()] for one in (values_read, want))
+        np.testing.assert_allclose(values_read, want, atol=1e-5)
 
 
 def test_a_new_table_is_filled_as_the_one_that_was_trained_on(tmp_path):
@@ -85,10 +85,10 @@ def test_predictors_of_before_fill_in_the_mean():
     data = from_table(visits(), **SAID, missing="inputs")
     old = replace(data.schema, fill="mean")
     model = build_model(ModelSpec("gru", 4), data.card)
-    found = Predictor(model, data.card, old).read_table(visits(1, 9)).batch().x
-    measured = found[..., [3, 4]] > 0
-    assert not found[..., [1, 2]][~measured].any()
-    assert found[..., [1, 2]][measured].all()
+    x = Predictor(model, data.card, old).read_table(visits(1, 9)).batch().x
+    measured = x[..., [3, 4]] > 0
+    assert not x[..., [1, 2]][~measured].any()
+    assert x[..., [1, 2]][measured].all()
 
 
 @pytest.mark.parametrize("form", ["list", "table"])
@@ -108,8 +108,10 @@ def test_estimators_have_the_last_value_of_the_sequence(form):
         rows = classifier._read_rows(X, {"t": t}, reset=False)
     batch = classifier._to_batch(rows)
     seen = np.concatenate([x[:n] for x, n in zip(batch.x, rows.lengths, strict=True)])
-    whole = table[FEATURES]
-    np.testing.assert_allclose(seen, expected(table, whole.mean(), whole.std(ddof=0)), atol=1e-9)
+    features = table[FEATURES]
+    np.testing.assert_allclose(
+        seen, expected(table, features.mean(), features.std(ddof=0)), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def test_no_input_is_constant_in_training_for_values_that_other_parts_lack():
     ids = table["who"].unique()
     parts = {"train": ids[:-6].tolist(), "valid": ids[-6:-3].tolist(), "test": ids[-3:].tolist()}
     table.loc[table["who"].isin(parts["test"]) & (table["day"] > table["day"].min()), "a"] = np.nan
-    said = {**SAID, "features": ["a", "b"], "split": parts, "missing": "inputs"}
-    data = from_table(table, **said)
+    options = {**SAID, "features": ["a", "b"], "split": parts, "missing": "inputs"}
+    data = from_table(table, **options)
     assert data.schema.inputs == ("a", "b", "b measured")
     assert any(
         "lack values in the validation or test split alone: a." in n for n in data.card.notes

@@ -65,8 +65,8 @@ def test_an_edit_changes_what_is_named_and_is_not_fitted(frame):
     assert set(fitted.decided) <= {"features", "task", "per_step"}
     edited = fitted.replace(time="year")
     assert (edited.time, edited.id, edited.is_fitted) == ("year", "patient", False)
-    told = [line.split(":")[0] for line in edited.reasons]
-    assert told == ["Id", "Target", "Static"]
+    names_of_reasons = [line.split(":")[0] for line in edited.reasons]
+    assert names_of_reasons == ["Id", "Target", "Static"]
     again = edited.replace(time="hours").fit(frame)
     assert again == fitted
     assert again != fitted.replace(target="level").fit(frame)
@@ -128,8 +128,10 @@ def test_the_parts_are_what_the_schema_makes_of_their_rows(said, missing):
         expected, names = getattr(data, part), data.schema.ids[part]
         batch = data.schema.transform(frame[frame["patient"].isin(names)], targets=True)
         for name, value in expected.tensors().items():
-            found = batch.tensors()[name]
-            assert torch.equal(found, value[:, : found.shape[1]] if name == "mask" else value), name
+            tensor = batch.tensors()[name]
+            assert torch.equal(tensor, value[:, : tensor.shape[1]] if name == "mask" else value), (
+                name
+            )
         more = batch.tensors().keys() - expected.tensors().keys()
         assert all(bool(batch.tensors()[name].all()) for name in more)
 
@@ -154,7 +156,7 @@ def test_json_gives_it_back(tmp_path, frame):
     text = fitted.to_json(tmp_path / "schema.json")
     for source in (text, tmp_path / "schema.json", str(tmp_path / "schema.json")):
         back = Schema.from_json(source)
-        assert {one.name for one in fields(back)} == {one.name for one in fields(fitted)}
+        assert {field.name for field in fields(back)} == {field.name for field in fields(fitted)}
         assert back.to_dict() == fitted.to_dict()
         assert back.split == fitted.split
         assert str(back) == str(fitted)
@@ -176,9 +178,9 @@ def test_json_gives_it_back(tmp_path, frame):
     ],
 )
 def test_other_files_are_refused(tmp_path, change, message):
-    facts = json.loads(Schema(**SAID).to_json())
+    entries = json.loads(Schema(**SAID).to_json())
     with pytest.raises(DataError, match=message):
-        Schema.from_json(json.dumps({**facts, **change}))
+        Schema.from_json(json.dumps({**entries, **change}))
     (tmp_path / "a.json").write_text("[1, 2")
     with pytest.raises(DataError, match="no schema that to_json wrote"):
         Schema.from_json(tmp_path / "a.json")

@@ -37,26 +37,26 @@ def compare(old, new, **more):
     """Return the warnings of one table after the training on another."""
     features, owner, gaps = old
     summary = summarise(list(features), list(features.values()), owner)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         warn_shift(summary, summarise_gaps(gaps), *new, **more)
-    assert all(one.category is ShiftWarning for one in told)
-    return [str(one.message) for one in told]
+    assert all(one.category is ShiftWarning for one in messages)
+    return [str(one.message) for one in messages]
 
 
 @pytest.mark.parametrize(("trained", "asked"), [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)])
 def test_tables_of_the_same_distribution_are_let_pass(trained, asked):
     splits = range(40)
-    told = [m for s in splits for m in compare(draw(s, trained), draw(1000 + s, asked))]
-    assert len(told) <= 0.02 * len(splits), told
+    messages = [m for s in splits for m in compare(draw(s, trained), draw(1000 + s, asked))]
+    assert len(messages) <= 0.02 * len(splits), messages
 
 
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_fewer_than_two_in_a_hundred_splits_warn():
     for trained, asked in [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)]:
-        told = [m for s in range(200) for m in compare(draw(s, trained), draw(1000 + s, asked))]
-        assert len(told) < 4, told
+        messages = [m for s in range(200) for m in compare(draw(s, trained), draw(1000 + s, asked))]
+        assert len(messages) < 4, messages
 
 
 def test_other_units_and_empty_columns_are_named_in_one_warning():
@@ -66,7 +66,7 @@ def test_other_units_and_empty_columns_are_named_in_one_warning():
     features["glucose"] = features["glucose"] / 18.02
     features["lactate"] = np.full(len(owner), np.nan)
     features["change"] = 1000 * features["change"]
-    (told,) = compare(draw(0, 200), (features, owner, 60 * gaps))
+    (message,) = compare(draw(0, 200), (features, owner, 60 * gaps))
     for part in (
         r"'temperature': median 98.",
         "(likely 1.8 x + 32)",
@@ -78,16 +78,16 @@ def test_other_units_and_empty_columns_are_named_in_one_warning():
         "time steps: median",
         "(likely x 60)",
     ):
-        assert part in told
-    assert "tails" not in told
+        assert part in message
+    assert "tails" not in message
 
 
 def test_one_row_far_outside_is_told():
     features, owner, gaps = draw(1, 1)
     features = {name: values[:1] for name, values in features.items()}
     features["temperature"] = np.array([98.6])
-    (told,) = compare(draw(0, 100), (features, owner[:1], gaps[:1]))
-    assert "'temperature': median 98.6" in told
+    (message,) = compare(draw(0, 100), (features, owner[:1], gaps[:1]))
+    assert "'temperature': median 98.6" in message
 
 
 def test_last_values_to_forecast_name_their_sequences():
@@ -95,9 +95,9 @@ def test_last_values_to_forecast_name_their_sequences():
     features, owner, gaps = draw(1, 4)
     high, deviation = old[0]["change"].max(), old[0]["change"].std()
     features["change"] = np.where(owner == 2, high + 3 * deviation, features["change"])
-    (told,) = compare(old, (features, owner, gaps), targets=["change"], ids=["a", "b", "c", "d"])
-    assert "by up to 3 standard deviations" in told
-    assert "in 1 sequence: c" in told
+    (message,) = compare(old, (features, owner, gaps), targets=["change"], ids=["a", "b", "c", "d"])
+    assert "by up to 3 standard deviations" in message
+    assert "in 1 sequence: c" in message
 
 
 def test_nothing_is_compared_with_old_files():

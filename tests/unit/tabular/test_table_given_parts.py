@@ -34,16 +34,16 @@ def test_ids_are_in_the_parts_that_were_said(way):
 
 def test_ids_may_be_numbers_and_validation_may_lack():
     numbers = [int(name[1:]) for name in visits()["patient"]]
-    said = {"train": range(2, 12), "test": [0, 1]}
-    data = from_table(visits(patient=numbers), split=said, **SAID)
+    options = {"train": range(2, 12), "test": [0, 1]}
+    data = from_table(visits(patient=numbers), split=options, **SAID)
     assert data.valid is None
     assert data.schema.ids["test"] == ("0", "1")
 
 
 def test_whole_numbers_are_the_same_ids_as_floating_point():
     numbers = [int(name[1:]) for name in visits()["patient"]]
-    for of_table, said in ((float, int), (int, float)):
-        split = {"train": [said(one) for one in range(2, 12)], "test": [said(0), said(1)]}
+    for of_table, options in ((float, int), (int, float)):
+        split = {"train": [options(one) for one in range(2, 12)], "test": [options(0), options(1)]}
         data = from_table(visits(patient=[of_table(n) for n in numbers]), split=split, **SAID)
         assert data.schema.ids["test"] == (str(of_table(0)), str(of_table(1)))
     floats, twice = visits(patient=[float(n) for n in numbers]), {"train": range(12), "test": [0.0]}

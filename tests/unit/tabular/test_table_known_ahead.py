@@ -63,23 +63,23 @@ class Told(torch.nn.Module):
         self.steps, self.per_step = steps, per_step
 
     def forward(self, x, **_):
-        told = x[..., 2 : 2 + self.steps]
-        return (told if self.per_step else told[:, -1]), None
+        known_ahead = x[..., 2 : 2 + self.steps]
+        return (known_ahead if self.per_step else known_ahead[:, -1]), None
 
 
 def test_predictions_are_for_the_rows_that_hold_the_plan_alone():
     data = from_table(series(), window=10, horizon=3, **SAID)
-    found = Predictor.from_data(Told(3, per_step=False), data).predict(ahead(43, 40))
-    assert list(found) == ["t", "t +1", "t +2", "t +3", "load +1", "load +2", "load +3"]
-    assert found.iloc[0, :4].tolist() == [78.0, 80.0, 82.0, 84.0]
-    assert found.iloc[0, 4:].tolist() == pytest.approx(series()["plan"][40:43])
+    predicted = Predictor.from_data(Told(3, per_step=False), data).predict(ahead(43, 40))
+    assert list(predicted) == ["t", "t +1", "t +2", "t +3", "load +1", "load +2", "load +3"]
+    assert predicted.iloc[0, :4].tolist() == [78.0, 80.0, 82.0, 84.0]
+    assert predicted.iloc[0, 4:].tolist() == pytest.approx(series()["plan"][40:43])
     uneven = {"t": np.cumsum(1 + np.arange(200) % 3).tolist()}
     data = from_table(series(**uneven), **SAID)
     new = {**ahead(41, 40), "t": uneven["t"][:41]}
-    found = Predictor.from_data(Told(1, per_step=True), data).predict(new)
-    assert len(found) == 40
-    assert found["t predicted"].tolist() == uneven["t"][1:41]
-    assert found["load"].tolist() == pytest.approx(series()["plan"][1:41])
+    predicted = Predictor.from_data(Told(1, per_step=True), data).predict(new)
+    assert len(predicted) == 40
+    assert predicted["t predicted"].tolist() == uneven["t"][1:41]
+    assert predicted["load"].tolist() == pytest.approx(series()["plan"][1:41])
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_a_time_ahead_is_said_by_the_rows():
 
 @pytest.mark.parametrize("more", [{}, {"window": 10, "horizon": 3}])
 def test_the_scale_of_what_is_known_ahead_is_of_training_rows_alone(more):
-    said = {**SAID, "scale": True}
+    options = {**SAID, "scale": True}
     table = series()
     plan = [value if row < 140 else 1e6 for row, value in enumerate(table["plan"])]
-    data = from_table(table, **said, **more)
-    other = from_table({**table, "plan": plan}, **said, **more)
+    data = from_table(table, **options, **more)
+    other = from_table({**table, "plan": plan}, **options, **more)
     assert torch.equal(data.train.x, other.train.x)
     if not more:
         ahead = np.array(table["plan"][1:140])
@@ -146,17 +146,17 @@ class Whole(torch.nn.Module):
 def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing):
     table = series(t=UNEVEN.tolist())
     data = from_table(table, window=10, horizon=3, missing=missing, **SAID)
-    told = ("gap ahead +1", "gap ahead +2", "gap ahead +3")
-    assert data.schema.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3", *told)
+    expected_names = ("gap ahead +1", "gap ahead +2", "gap ahead +3")
+    assert data.schema.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3", *expected_names)
     rows = np.arange(9, 9 + 3 * 3, 3)  # windows from row 0, 3, ...: their last rows
     gaps = np.stack([UNEVEN[rows + step] - UNEVEN[rows] for step in (1, 2, 3)], axis=1)
     np.testing.assert_allclose(data.train.x[:3, -1, 5:], gaps)
     assert any("those to the rows to predict are inputs" in note for note in data.card.notes)
     new = ahead(43, 40)
     new["t"] = [*UNEVEN[:40], *(UNEVEN[39] + np.array([0.5, 4.0, 90.0]))]
-    found = Predictor.from_data(Whole(), data).predict(new)
-    assert found.iloc[0, 1:4].tolist() == pytest.approx(new["t"][40:])
-    assert found.iloc[0, 4:].tolist() == pytest.approx([0.5, 4.0, 90.0])
+    predicted = Predictor.from_data(Whole(), data).predict(new)
+    assert predicted.iloc[0, 1:4].tolist() == pytest.approx(new["t"][40:])
+    assert predicted.iloc[0, 4:].tolist() == pytest.approx([0.5, 4.0, 90.0])
 
 
 def test_a_saved_network_is_told_how_far_ahead_it_is_asked(tmp_path):
@@ -176,7 +176,7 @@ def test_a_saved_network_is_told_how_far_ahead_it_is_asked(tmp_path):
 def test_even_times_tell_nothing_and_what_is_not_told_is_said():
     known = from_table(series(), window=10, horizon=3, **SAID)
     assert not any("Gaps differ" in note for note in known.card.notes)
-    said = {**SAID, "known": None}
-    unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **said)
+    options = {**SAID, "known": None}
+    unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **options)
     assert unknown.schema.inputs == ("load", "plan")
     assert any("not told how far ahead" in note for note in unknown.card.notes)

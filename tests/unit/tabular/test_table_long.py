@@ -60,9 +60,12 @@ def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
 
 def test_rows_may_be_in_any_order():
     rows = melted(visits())
-    found, sorted_rows = unpadded(from_table(rows, **LONG)), unpadded(from_table(visits(), **SAID))
+    data_read, sorted_rows = (
+        unpadded(from_table(rows, **LONG)),
+        unpadded(from_table(visits(), **SAID)),
+    )
     names = from_table(rows, **LONG).schema.inputs
-    for name, values in found.items():
+    for name, values in data_read.items():
         want = sorted_rows[name][:, [("a", "b").index(one) for one in names]]
         assert values == pytest.approx(want, abs=1e-5)
 
@@ -94,12 +97,12 @@ def test_rows_of_one_time_in_a_wide_table():
 def test_truth_values_of_one_time_have_a_mean_in_a_file_and_a_frame(tmp_path, long):
     alarm = [True, False, True, False, False, True] * 6
     table = pandas.DataFrame(visits(hours=[0.0, 0.0, 4.0] * 12, a=alarm)).drop(columns="b")
-    said = {**SAID, "duplicates": "mean"}
+    options = {**SAID, "duplicates": "mean"}
     if long:
         table = table.rename(columns={"a": "value"}).assign(what="a")
-        said["long"] = ("what", "value")
+        options["long"] = ("what", "value")
     table.to_csv(tmp_path / "visits.csv", index=False)
-    file, frame = read_csv(tmp_path / "visits.csv", **said), from_table(table, **said)
+    file, frame = read_csv(tmp_path / "visits.csv", **options), from_table(table, **options)
     for data in (file, frame):
         assert unpadded(data)["p00"][:, 0].tolist() == pytest.approx([0.5, 1.0])
         assert unpadded(data)["p01"][:, 0].tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
@@ -144,23 +147,23 @@ def test_duplicates_of_classes_have_no_mean(stages):
     assert last.schema.outputs == tuple(map(str, sorted(set(stages))))
     if stages[0] == 0:
         mean = from_table(table, task="regression", **TWICE)
-        found = mean.schema.unscale(mean.train.y.double())[0].flatten().tolist()
-        assert found == pytest.approx([0, stages[2] / 2, 1], abs=1e-6)
+        unscaled = mean.schema.unscale(mean.train.y.double())[0].flatten().tolist()
+        assert unscaled == pytest.approx([0, stages[2] / 2, 1], abs=1e-6)
     agreed = from_table(twice([stages[0], *[stages[2]] * 3] * 30), **TWICE)
     assert len(transform_table(agreed, table)[0]) == 30  # of a new table no targets are read
 
 
 @pytest.mark.parametrize("how", ["mean", "last"])
 def test_duplicates_of_groups_and_parts_must_agree(how):
-    said = {**TWICE, "duplicates": how}
+    options = {**TWICE, "duplicates": how}
     stages = np.repeat(np.arange(30) % 2, 4)
     with pytest.raises(
         DataError, match=r"'ward' is another value .* of p '0'. Correct one of them"
     ):
-        from_table(twice(stages, ward=[1, 1, 2, 1] * 30), group="ward", **said)
+        from_table(twice(stages, ward=[1, 1, 2, 1] * 30), group="ward", **options)
     parts = ["train", "train", "test", "train"] * 30
     with pytest.raises(DataError, match="column 'part' is another value of"):
-        from_table(twice(stages, part=parts), split_column="part", **said)
+        from_table(twice(stages, part=parts), split_column="part", **options)
 
 
 @pytest.mark.parametrize(
@@ -281,9 +284,9 @@ def test_codes_of_a_categorical_column_are_categories(library):
     assert unpadded(data)["p01"][0].tolist()[2:] == [1, 0, 0]
     assert from_table(frame, **SAID).schema.inputs == ("a", "b", "ward")
     absent = frame.assign(ward=frame["ward"].astype("Int64").mask(frame.index == 3))
-    found = from_table(as_categories(absent, "ward", library), **SAID)
-    assert found.schema.inputs == inputs
-    assert unpadded(found)["p01"][0].tolist()[2:] == [0, 0, 0]
+    data_read = from_table(as_categories(absent, "ward", library), **SAID)
+    assert data_read.schema.inputs == inputs
+    assert unpadded(data_read)["p01"][0].tolist()[2:] == [0, 0, 0]
     for ward in (frame["ward"], absent["ward"].astype(float)):  # however they come the next time
         new = transform_table(data, frame.assign(ward=ward))[1]
         assert new.x[:, 1].equal(transform_table(data, frame)[1].x[:, 1])
@@ -292,21 +295,21 @@ def test_codes_of_a_categorical_column_are_categories(library):
 @pytest.mark.parametrize("library", ["pandas", "enum"])
 def test_a_categorical_target_is_of_classes(library):
     frame = pandas.DataFrame(visits(stage=[row % 30 for row in range(36)]))
-    said = {"id": "patient", "time": "hours", "target": "stage", "split_by": "time"}
-    said |= {"features": ["a"], "split": (1, 0, 1)}
-    assert from_table(frame, **said).schema.task == "regression"
+    options = {"id": "patient", "time": "hours", "target": "stage", "split_by": "time"}
+    options |= {"features": ["a"], "split": (1, 0, 1)}
+    assert from_table(frame, **options).schema.task == "regression"
     with pytest.raises(
         DataError, match="the test split holds classes of 'stage' that the training"
     ):
-        from_table(as_categories(frame, "stage", library), **said)
+        from_table(as_categories(frame, "stage", library), **options)
     few = as_categories(frame.assign(stage=[row % 3 for row in range(36)]), "stage", library)
-    info = from_table(few, **{**said, "split_by": "id"}).schema
+    info = from_table(few, **{**options, "split_by": "id"}).schema
     assert (info.task, info.outputs) == ("classification", ("0", "1", "2"))
     kind = "whole numbers" if library == "pandas" else "texts"
     assert info.kind == kind
     twice = as_categories(frame.assign(hours=1.0, a=0.0), "stage", library)
     with pytest.raises(DataError, match=r"Classes have no mean"):
-        from_table(twice, **said, duplicates="mean")
+        from_table(twice, **options, duplicates="mean")
     patient = np.arange(60) // 3
     many = pandas.DataFrame({"patient": patient, "died": patient % 2, "code": range(60)})
     with pytest.raises(DataError, match=r"60 different texts.* or convert it to numbers"):
@@ -325,15 +328,15 @@ def test_decimal_commas(tmp_path):
     b, hours = [row % 5 for row in range(36)], ["0,0", "1,5", "4,0"] * 12
     cells = [str(row / 4).replace(".", ",") for row in range(36)]
     file = write(tmp_path / "v.csv", visits(a=cells, hours=hours, b=b), ";")
-    said = {**SAID, "delimiter": ";", "decimal": ","}
-    data = read_csv(file, **said)
+    options = {**SAID, "delimiter": ";", "decimal": ","}
+    data = read_csv(file, **options)
     assert_same(data, from_table(visits(a=[row / 4 for row in range(36)]), **SAID))
     assert torch.equal(transform_table(data, file)[1].x[0], by_id(data)["p00"][1].x[0])
     file.write_text(file.read_text("utf-8").replace("8,75", "1.008"), "utf-8")
     with pytest.raises(
         DataError, match=r"row 37, column 'a' holds '1\.008'.*, a number with a point"
     ):
-        read_csv(file, **said)
+        read_csv(file, **options)
     with pytest.raises(UnknownNameError, match="Choose from"):
         from_table(visits(), **SAID, decimal="'")
 
@@ -353,8 +356,12 @@ def test_dates_in_another_form():
     form = {"time_format": "%Y-%m-%d %H:%M %z", "time_unit": "h"}
     assert from_table(visits(hours=zoned), **form, **SAID).train.dt[0].tolist() == [0.0, 1.0, 1.5]
     named = [f"2024-03-31 0{hour}:00 UTC" for hour in (1, 2, 4)] * 12
-    said = {**form, "time_format": "%Y-%m-%d %H:%M %Z"}
-    assert from_table(visits(hours=named), **said, **SAID).train.dt[0].tolist() == [0.0, 1.0, 2.0]
+    options = {**form, "time_format": "%Y-%m-%d %H:%M %Z"}
+    assert from_table(visits(hours=named), **options, **SAID).train.dt[0].tolist() == [
+        0.0,
+        1.0,
+        2.0,
+    ]
     odd = [f"{text}%Z" for text in dates]
     data = from_table(visits(hours=odd), time_format="%d.%m.%Y %H:%M%%Z", time_unit="h", **SAID)
     assert data.train.dt[0].tolist() == [0.0, 1.5, 2.5]
@@ -374,12 +381,12 @@ def test_dates_in_another_form():
 def test_dates_that_look_like_numbers_keep_their_zeros_in_a_file(tmp_path, form, dates):
     moments = pandas.to_datetime(dates, format=form)
     gaps = (moments[1:] - moments[:-1]) / pandas.Timedelta("1h")
-    said = {"time_format": form, "time_unit": "h", **SAID}
-    data = read_csv(write(tmp_path / "visits.csv", visits(hours=dates * 12)), **said)
+    options = {"time_format": form, "time_unit": "h", **SAID}
+    data = read_csv(write(tmp_path / "visits.csv", visits(hours=dates * 12)), **options)
     assert data.train.dt[0].tolist() == pytest.approx([0.0, *gaps])
     numbers = [float(one) if "." in one else int(one) for one in dates]
     with pytest.raises(TimeError, match=r"expected a date in .*numbers with all of its digits"):
-        from_table(visits(hours=numbers * 12), **said)
+        from_table(visits(hours=numbers * 12), **options)
 
 
 def test_static_columns_are_given_to_every_step():
@@ -423,32 +430,34 @@ def test_a_table_without_ids_is_one_sequence_cut_by_time():
 
 def test_several_targets():
     table = visits(level=[row / 7 for row in range(36)], dose=[row**0.5 for row in range(36)])
-    said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
-    data = from_table(table, **said)
+    options = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
+    data = from_table(table, **options)
     assert data.schema.outputs == ("level", "dose")
     assert data.train.y.shape == (8, 3, 2)
     who = data.schema.ids["train"][0]
     want = [(table["level"][r], table["dose"][r]) for r in range(36) if table["patient"][r] == who]
-    found = data.schema.unscale(data.train.y[0].double())
-    assert found.numpy() == pytest.approx(np.array(want), abs=1e-5)
-    ahead = from_table(table, **{**said, "features": ["a", "level", "dose"]}, task="next-step")
+    unscaled = data.schema.unscale(data.train.y[0].double())
+    assert unscaled.numpy() == pytest.approx(np.array(want), abs=1e-5)
+    ahead = from_table(table, **{**options, "features": ["a", "level", "dose"]}, task="next-step")
     assert ahead.schema.inputs[:3] == ("level", "dose", "a")
     with pytest.raises(ArgumentError, match="'level' holds 36 classes, and each of several"):
-        from_table(table, **said, task="classification")
+        from_table(table, **options, task="classification")
     with pytest.raises(DataError, match="column 'dose' is empty in every row"):
-        from_table({**table, "dose": [None] * 36}, **said)
+        from_table({**table, "dose": [None] * 36}, **options)
 
 
 def test_an_id_with_some_of_its_targets_counts_with_those():
     level, dose = ([row // 3 + 0.5 for row in range(36)] for _ in range(2))
-    said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
-    assert from_table(visits(level=level, dose=dose), **said).train.y.shape == (8, 2)
+    options = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
+    assert from_table(visits(level=level, dose=dose), **options).train.y.shape == (8, 2)
     nobody = [None if row < 3 else value for row, value in enumerate(level)]
-    whole = from_table(visits(level=nobody, dose=nobody), **said)  # an id without any is left out
-    assert sum(len(part) for part in whole.schema.ids.values()) == 11
+    complete = from_table(
+        visits(level=nobody, dose=nobody), **options
+    )  # an id without any is left out
+    assert sum(len(part) for part in complete.schema.ids.values()) == 11
     names = [f"p{number:02}" for number in range(12)]
     split = {"train": names[:2], "test": names[2:]}
-    data = from_table(visits(level=level, dose=nobody), **said, split=split)
+    data = from_table(visits(level=level, dose=nobody), **options, split=split)
     assert data.train.y_mask.tolist() == [[[True, False]], [[True, True]]]
     assert data.schema.unscale(data.train.y)[1].tolist() == [1.5, 1.5]
     assert "1 of 24 targets are missing and do not count." in data.card.notes

@@ -36,8 +36,8 @@ def test_named_words_are_missing_as_pandas_reads_them(tmp_path, marker, of):
     data = from_table(table, na_values=[marker, "never"], **SAID)
     right = pandas.read_csv(file, na_values=[marker])["a"].to_numpy()
     np.testing.assert_array_equal(right, values)
-    found = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
-    np.testing.assert_allclose(found, right, atol=1e-6)
+    values_read = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
+    np.testing.assert_allclose(values_read, right, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64", "Int64"])
@@ -47,8 +47,8 @@ def test_a_number_stands_for_all_numbers_equal_to_it(dtype):
     frame = pandas.DataFrame(visits(a=values)).astype({"a": dtype})
     data = from_table(frame, na_values=[-99], **SAID)
     values[[3, 9]] = NAN
-    found = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
-    np.testing.assert_allclose(found, values, atol=1e-5)
+    values_read = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
+    np.testing.assert_allclose(values_read, values, atol=1e-5)
     large = np.where(np.arange(36) == 3, -99, 2**53 + 1 + 2 * np.arange(36))
     read = read_table({"a": large}, TableOptions(na_values=["-99"]))
     assert read.columns["a"].tolist() == [None if x == -99 else x for x in large.tolist()]
@@ -102,16 +102,16 @@ def test_text_in_a_typed_frame_is_text(word, kind):
         table = visits(died=died.tolist())
     elif kind != "object":
         table["died"] = died.astype(kind)
-    said = {**SAID, "target": "level", "features": ["died"]}
+    options = {**SAID, "target": "level", "features": ["died"]}
     level = np.arange(36) / 7
     table = {**table, "level": level} if kind == "mapping" else table
     table = table.assign(level=level) if hasattr(table, "assign") else table
     if kind == "polars":
         table = table.with_columns(level=level)
-    data = from_table(table, **said)
+    data = from_table(table, **options)
     shown = {text for _, texts in (*data.schema.categories, *data.schema.unseen) for text in texts}
     assert shown == {"no", "yes", word}
-    data = from_table(table, **said, na_values=[word])
+    data = from_table(table, **options, na_values=[word])
     shown = {text for _, texts in (*data.schema.categories, *data.schema.unseen) for text in texts}
     assert shown == {"no", "yes"}
 
@@ -123,8 +123,8 @@ def test_objects_that_are_no_value(nothing):
     column[:] = cells
     data = from_table(pandas.DataFrame(visits()).assign(a=column), **SAID)
     right = [NAN if row % 7 == 0 else row / 4 for row in range(36)]
-    found = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
-    np.testing.assert_allclose(found, right, atol=1e-6)
+    values_read = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
+    np.testing.assert_allclose(values_read, right, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
     ids, batch = transform_table(data, without(table, target))
     assert ids == tuple(dict.fromkeys(table["patient"]))
     for place, name in enumerate(ids):
-        one = by_id(data)[name][1]
-        assert torch.equal(batch.x[place], one.x[0])
-        assert torch.equal(batch.dt[place], one.dt[0])
-        assert batch.observed is None or torch.equal(batch.observed[place], one.observed[0])
+        piece = by_id(data)[name][1]
+        assert torch.equal(batch.x[place], piece.x[0])
+        assert torch.equal(batch.dt[place], piece.dt[0])
+        assert batch.observed is None or torch.equal(batch.observed[place], piece.observed[0])
     assert (batch.observed is None) == (missing == "inputs")
     assert batch.y.shape[1:] == data.train.y.shape[1:]
     assert (batch.y_mask is not None) == data.card.per_step

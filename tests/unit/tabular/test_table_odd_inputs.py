@@ -31,12 +31,12 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
     pytest.importorskip("pyarrow.parquet")
     frame = pandas.DataFrame(visits())
     frame.index = np.random.default_rng(0).permutation(36)
-    given = saved(tmp_path, frame, kind)
-    data = from_table(given, **SAID)
+    source = saved(tmp_path, frame, kind)
+    data = from_table(source, **SAID)
     assert data.schema.inputs == ("a", "b")
     assert f"{LEFT_OUT} __index_level_0__." in data.card.notes
-    assert transform_table(data, given)[1].x.shape == (12, 3, 2)
-    named = from_table(given, **SAID, features=["a", "__index_level_0__"])
+    assert transform_table(data, source)[1].x.shape == (12, 3, 2)
+    named = from_table(source, **SAID, features=["a", "__index_level_0__"])
     assert named.schema.inputs == ("a", "__index_level_0__")  # as it was asked for
 
 
@@ -44,8 +44,8 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
 def test_a_named_index_is_a_column_where_it_is_named(tmp_path, kind):
     pytest.importorskip("pyarrow.parquet")
     frame = pandas.DataFrame(visits(row=list(range(36)), other=[1.0, 2.0, 3.0] * 12))
-    given = saved(tmp_path, frame.set_index(["patient", "row"]), kind)
-    data = from_table(given, **SAID)
+    source = saved(tmp_path, frame.set_index(["patient", "row"]), kind)
+    data = from_table(source, **SAID)
     assert data.schema.inputs == ("a", "b", "other")
     assert f"{LEFT_OUT} row." in data.card.notes
 

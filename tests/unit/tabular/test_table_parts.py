@@ -66,14 +66,14 @@ def test_every_part_of_a_cut_has_the_entries_it_needs(count, split, least, cuts)
 
 
 def test_classes_of_the_test_part_alone_are_refused():
-    said = {"id": "patient", "time": "hours", "target": "stage", "features": ["a"]}
+    options = {"id": "patient", "time": "hours", "target": "stage", "features": ["a"]}
     common = ["I", "II", "I"] * 12
-    held = from_table(visits(stage=common), **said).schema.ids["test"]
+    held = from_table(visits(stage=common), **options).schema.ids["test"]
     row = visits()["patient"].index(held[0])
     rare = [*common[:row], "IV", *common[row + 1 :]]
     message = f"the test split holds classes of 'stage' .* lacks: 'IV' .id '{held[0]}'.*split_seed"
     with pytest.raises(DataError, match=message):
-        from_table(visits(stage=rare), **said)
+        from_table(visits(stage=rare), **options)
 
 
 def test_without_a_validation_part():

@@ -13,8 +13,8 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a"], "
 def counted(**columns):
     """Return visits in which all other numbers are whole ones."""
     rows = range(36)
-    whole = {"hours": [0, 1, 2] * 12, "a": list(rows), "b": [row % 5 for row in rows]}
-    return visits(**{**whole, **columns})
+    defaults = {"hours": [0, 1, 2] * 12, "a": list(rows), "b": [row % 5 for row in rows]}
+    return visits(**{**defaults, **columns})
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ GROUPED = [
 @pytest.mark.parametrize("target", [False, True])
 def test_numbers_with_signs_between_thousands_are_no_categories(tmp_path, cells, decimal, target):
     path = write(tmp_path / "t.csv", counted(a=cells * 12), ";")
-    said = {**SAID, "delimiter": ";", "decimal": decimal}
+    options = {**SAID, "delimiter": ";", "decimal": decimal}
     if target:
-        said |= {"target": "a", "features": ["b"]}
+        options |= {"target": "a", "features": ["b"]}
     with pytest.raises(DataError, match=r"'a' holds .1.*Write numbers without signs between"):
-        read_csv(path, **said)
+        read_csv(path, **options)
 
 
 @pytest.mark.parametrize("from_file", [True, False])
@@ -90,13 +90,13 @@ def test_numbers_with_signs_between_thousands_are_no_categories(tmp_path, cells,
 def test_numbers_that_cannot_be_read_are_classes_if_that_is_said(
     tmp_path, cells, advice, from_file
 ):
-    said = {**SAID, "target": "y"}
+    options = {**SAID, "target": "y"}
     source = counted(y=cells * 12)
     source = write(tmp_path / "t.csv", source) if from_file else source
     message = rf"'y' holds '[12],.*no number as it is written.*{advice}.*--task"
     with pytest.raises(DataError, match=message):
-        from_table(source, **said)
-    data = from_table(source, task="classification", **said)
+        from_table(source, **options)
+    data = from_table(source, task="classification", **options)
     assert data.schema.outputs == tuple(sorted(set(cells)))
 
 

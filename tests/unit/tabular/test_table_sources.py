@@ -47,23 +47,23 @@ def test_columns_have_the_types_of_what_is_in_them(tmp_path):
         "said": ["TRUE", "FALSE", "true", "True"],
         "text": [" x ", "NA", "1_0", '3" x'],
     }
-    sheet = read_csv_table(write(tmp_path / "t.csv", columns), names=["id"])
-    kinds = {name: column.dtype.kind for name, column in sheet.columns.items()}
+    frame = read_csv_table(write(tmp_path / "t.csv", columns), names=["id"])
+    kinds = {name: column.dtype.kind for name, column in frame.columns.items()}
     numbers = {"whole": "i", "said": "b", **dict.fromkeys(("number", "exact", "far"), "f")}
     assert kinds == {**dict.fromkeys(columns, "O"), **numbers}
-    assert sheet.columns["id"].tolist() == columns["id"]
-    assert sheet.columns["whole"].tolist() == columns["whole"]
-    assert sheet.columns["number"][2] == 1e-320
-    assert sheet.columns["said"].tolist() == [True, False, True, True]
-    assert sheet.columns["text"][[0, 2, 3]].tolist() == ["x", "1_0", '3" x']
-    assert sheet.find_missing("text").tolist() == [False, True, False, False]
+    assert frame.columns["id"].tolist() == columns["id"]
+    assert frame.columns["whole"].tolist() == columns["whole"]
+    assert frame.columns["number"][2] == 1e-320
+    assert frame.columns["said"].tolist() == [True, False, True, True]
+    assert frame.columns["text"][[0, 2, 3]].tolist() == ["x", "1_0", '3" x']
+    assert frame.find_missing("text").tolist() == [False, True, False, False]
 
 
 def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path):
     late = [f"0{row}" for row in range(35)] + ["x"]
-    sheet = read_csv_table(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
-    assert sheet.columns["late"].tolist() == late
-    assert sheet.columns["a"].tolist() == [*range(35), 0.5]
+    frame = read_csv_table(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
+    assert frame.columns["late"].tolist() == late
+    assert frame.columns["a"].tolist() == [*range(35), 0.5]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
@@ -74,9 +74,9 @@ def test_plain_files_are_read_by_pandas_alone(tmp_path, monkeypatch, end):
     monkeypatch.setattr(csv_file._CsvReader, "check_rows", fail)
     lines = (end or "\n").join(["id,a,b", "p,,x", "q,1.5,", "r,2,y"])
     (tmp_path / "t.csv").write_bytes((lines + end).encode())
-    sheet = read_csv_table(tmp_path / "t.csv")
-    assert sheet.row_numbers.tolist() == [2, 3, 4]
-    np.testing.assert_array_equal(sheet.columns["a"], [NAN, 1.5, 2])
+    frame = read_csv_table(tmp_path / "t.csv")
+    assert frame.row_numbers.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(frame.columns["a"], [NAN, 1.5, 2])
 
 
 CELLS = st.sampled_from(
@@ -141,11 +141,11 @@ def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines
     file = tmp_path_factory.mktemp("csv") / "t.csv"
     text = end.join([*(",".join(line) for line in [("id", "t", "a", "y"), *WHOLE, *lines]), ""])
     file.write_bytes(text.encode())
-    said = {"id": "id", "time": "t", "target": "y", "sort": sort, "split": (1, 0, 1)}
+    options = {"id": "id", "time": "t", "target": "y", "sort": sort, "split": (1, 0, 1)}
 
     def read():
         try:
-            return read_csv(file, **said)
+            return read_csv(file, **options)
         except TauflowError as error:
             return type(error), str(error)
 
@@ -188,10 +188,10 @@ def frames():
 @pytest.mark.parametrize("time", ["hours", "dates"])
 @pytest.mark.parametrize("place", range(len(frames())))
 def test_frames_of_any_library_give_the_same(place, time):
-    said = {**SAID, "time": time}
+    options = {**SAID, "time": time}
     first, other = frames()[0], frames()[place]
-    assert_alike(from_table(other, **said), from_table(first, **said))
-    ids, batch = transform_table(from_table(first, **said), other)
+    assert_alike(from_table(other, **options), from_table(first, **options))
+    ids, batch = transform_table(from_table(first, **options), other)
     assert ids == tuple(f"p{number:02d}" for number in range(12))
     assert batch.x.shape == (12, 3, 2)
 
@@ -256,9 +256,9 @@ def test_parquet_may_hold_what_is_no_column_of_a_table(tmp_path):
         assert Schema.guess(file).features == ("b",)
         with pytest.raises(DataError, match=r"column 'c' holds .*expected a finite number"):
             from_table(file, **{**SAID, "features": ["a", "c"]})
-        for said in ({**SAID, "target": "c"}, {**SAID, "static": ["c"]}):
+        for table_options in ({**SAID, "target": "c"}, {**SAID, "static": ["c"]}):
             with pytest.raises(DataError, match=r"row 0 .*column 'c' .*expected one value"):
-                from_table(file, **said)
+                from_table(file, **table_options)
 
 
 def test_printing_shows_shapes(tmp_path):
@@ -305,12 +305,12 @@ def test_the_options_are_said_once(function):
         assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY
         assert f"\n    {field.name}: " in inspect.getdoc(function)
     tree = ast.parse(inspect.getsource(options))
-    (said,) = [
+    (table_options,) = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and node.name == "TableKwargs"
     ]
-    for_editors = [node.target.id for node in said.body if isinstance(node, ast.AnnAssign)]
+    for_editors = [node.target.id for node in table_options.body if isinstance(node, ast.AnnAssign)]
     assert for_editors == [field.name for field in fields(TableOptions)]
     with pytest.raises(TypeError, match="no option 'targets'"):
         function(visits(), id="patient", targets="died")

@@ -76,12 +76,12 @@ def test_ids_of_a_group_stay_together(seed):
 
 def test_the_seed_draws_groups_and_their_order_does_not_matter():
     table = visits(ward=WARDS)
-    said = {"target": "died", "group": "ward", "split": THIRDS}
-    drawn = {read(table, split_seed=seed, **said).schema.ids["test"] for seed in range(6)}
+    options = {"target": "died", "group": "ward", "split": THIRDS}
+    drawn = {read(table, split_seed=seed, **options).schema.ids["test"] for seed in range(6)}
     assert len(drawn) > 1
     backwards = {name: list(cells)[::-1] for name, cells in table.items()}
-    again = read(backwards, sort=True, **said).schema.ids
-    for part, ids in read(table, **said).schema.ids.items():
+    again = read(backwards, sort=True, **options).schema.ids
+    for part, ids in read(table, **options).schema.ids.items():
         assert again[part] == ids[::-1]
 
 
@@ -101,8 +101,8 @@ def test_groups_with_a_rare_class_are_spread(seed):
         for number, ward in enumerate(wards)
     ]
     table = {"patient": ids, "hours": range(60), "a": range(60), "b": range(60)}
-    said = {"target": "stage", "per_step": False, "group": "ward", "split": (2, 1, 1)}
-    data = read({**table, "ward": wards, "stage": stage}, split_seed=seed, **said)
+    options = {"target": "stage", "per_step": False, "group": "ward", "split": (2, 1, 1)}
+    data = read({**table, "ward": wards, "stage": stage}, split_seed=seed, **options)
     code = data.schema.outputs.index("rare")
     assert [int((getattr(data, part).y == code).sum()) for part in PARTS] == [2, 1, 1]
 
@@ -156,10 +156,10 @@ def test_targets_of_rows_are_cut_into_early_middle_and_late():
     table = recording(20)
     data = read(table, target="y", split_by="time")
     assert data.sizes == (1, 1, 1)
-    found = pieces(data)
+    by_part = pieces(data)
     edges = {"train": (0, 14), "valid": (14, 17), "test": (17, 20)}
     for part, (start, stop) in edges.items():
-        a, y, gaps = found[part]["r"]
+        a, y, gaps = by_part[part]["r"]
         assert a == close(table["a"][start:stop])
         assert y == close(table["y"][start:stop])
         assert gaps == close([0.0, *np.diff(table["hours"][start:stop])])
@@ -177,10 +177,10 @@ def test_targets_of_rows_are_cut_into_early_middle_and_late():
 def test_no_next_row_is_that_of_another_part():
     table = recording(20)
     data = read(table, split_by="time")
-    found = pieces(data)
+    by_part = pieces(data)
     edges = {"train": (0, 14), "valid": (14, 17), "test": (17, 20)}
     for part, (start, stop) in edges.items():
-        a, y, _ = found[part]["r"]
+        a, y, _ = by_part[part]["r"]
         assert a == close(table["a"][start : stop - 1])
         assert y == close(table["a"][start + 1 : stop])
         assert getattr(data, part).y_mask is None
@@ -214,9 +214,9 @@ def test_classes_of_rows_without_a_validation_part():
     data = read(table, target="stage", split_by="time", split=(80, 0, 20))
     assert data.sizes == (2, 0, 2)
     assert data.schema.ids == {"train": ("r", "s"), "valid": (), "test": ("r", "s")}
-    found = pieces(data)
-    assert found["test"]["s"][1] == [0, 1]
-    assert found["train"]["s"][0] == close(range(10, 18))
+    by_part = pieces(data)
+    assert by_part["test"]["s"][1] == [0, 1]
+    assert by_part["train"]["s"][0] == close(range(10, 18))
 
 
 def test_missing_values_and_targets_of_cut_ids():
@@ -234,9 +234,9 @@ def test_missing_values_and_targets_of_cut_ids():
     assert "12 rows for training, 6 for validation, 3 for the test, sequences: 2, 2, 1" in notes
     assert "Left out: 1 sequence cut from ids, without a target." in notes
     assert "4 of 21 targets are missing and do not count." in notes
-    told = add_missing_indicators(data)
-    assert told.schema.inputs == ("a", "b", "a measured")
-    assert told.valid.x[1, :, 2].tolist() == [1.0, 1.0, 0.0]
+    with_indicators = add_missing_indicators(data)
+    assert with_indicators.schema.inputs == ("a", "b", "a measured")
+    assert with_indicators.valid.x[1, :, 2].tolist() == [1.0, 1.0, 0.0]
 
 
 def test_ids_too_short_to_be_cut_are_for_training_alone():

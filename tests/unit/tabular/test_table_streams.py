@@ -121,10 +121,10 @@ def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
     frame.insert(0, "id", ["a", "a", "b", "b"])
     frame.to_csv(tmp_path / "w.csv", index=False)
 
-    sheet = read_csv_table(tmp_path / "w.csv", names=["id"])
-    assert list(sheet.columns) == list(frame.columns)
-    found = np.stack([sheet.columns[name] for name in frame.columns[1:]], axis=1)
-    np.testing.assert_array_equal(found, values)
+    csv_frame = read_csv_table(tmp_path / "w.csv", names=["id"])
+    assert list(csv_frame.columns) == list(frame.columns)
+    values_read = np.stack([csv_frame.columns[name] for name in frame.columns[1:]], axis=1)
+    np.testing.assert_array_equal(values_read, values)
     monkeypatch.setattr(file_content, "MAX_LINE_BYTES", 1 << 16)
     with pytest.raises(DataError, match="has a line of more than"):
         read_csv_table(tmp_path / "w.csv", names=["id"])
@@ -173,16 +173,16 @@ def test_cells_are_those_of_a_strict_reader(cells, role, more, tmp_path):
     path = tmp_path / "table.csv"
     text = "id,a,b\n" + more + "".join(f"p{n},{one},1.25\n" for n, one in enumerate(cells))
     path.write_text(text, newline="")
-    said = {"names": ["id", *["a"] * (role == "text")]}
-    found = read_csv_table(path, **said, na_values=["?"])
+    options = {"names": ["id", *["a"] * (role == "text")]}
+    frame = read_csv_table(path, **options, na_values=["?"])
     with path.open(newline="") as file:
         lines = {n: row for n, row in enumerate(csv.reader(file, strict=True), start=1)}
     filled = {n: row for n, row in lines.items() if n > 1 and any(map(str.strip, row))}
-    assert found.row_numbers.tolist() == list(filled)
+    assert frame.row_numbers.tolist() == list(filled)
     for place, row in enumerate(filled.values()):
         for name, cell in zip(("id", "a", "b"), map(str.strip, row), strict=True):
-            held = found.columns[name][place]
+            held = frame.columns[name][place]
             if cell in ("", "NA", "nan", "?"):
-                assert found.find_missing(name)[place]
+                assert frame.find_missing(name)[place]
             else:
                 assert str(held).lower() == cell.lower() or held == float(cell)

@@ -16,7 +16,7 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "time_unit": "hours"
 
 def gaps(data):
     """Return the gaps of all ids, in the unit asked for."""
-    found = [one.dt[0, :steps] for _, (_, one, steps) in sorted(by_id(data).items())]
+    found = [piece.dt[0, :steps] for _, (_, piece, steps) in sorted(by_id(data).items())]
     return np.concatenate(found)
 
 

@@ -94,8 +94,8 @@ def test_dates_without_hyphens_are_not_taken_for_numbers(tmp_path, times, form):
             read(source, **SAID)
     dates = pandas.to_datetime([str(int(time)) for time in map(float, times)], format=form)
     want = (np.diff(dates.to_numpy()) / np.timedelta64(1, "D")).tolist()
-    found = gaps(from_table(visits(hours=[*dates] * 12), time_unit="days", **SAID))
-    assert found == pytest.approx([0, *want])
+    data_read = gaps(from_table(visits(hours=[*dates] * 12), time_unit="days", **SAID))
+    assert data_read == pytest.approx([0, *want])
 
 
 @pytest.mark.parametrize(
@@ -229,11 +229,11 @@ def test_rows_are_sorted_on_request_alone():
     backwards = {name: cells[::-1] for name, cells in table.items()}
     data, want = from_table(backwards, sort=True, **SAID), from_table(table, **SAID)
     assert data.schema.ids["train"] == want.schema.ids["train"][::-1]
-    for name, (part, one, steps) in by_id(want).items():
+    for name, (part, piece, steps) in by_id(want).items():
         part_again, again, steps_again = by_id(data)[name]
         assert (part_again, steps_again) == (part, steps)
-        torch.testing.assert_close(again.x, one.x)
-        assert again.dt.tolist() == one.dt.tolist()
+        torch.testing.assert_close(again.x, piece.x)
+        assert again.dt.tolist() == piece.dt.tolist()
 
 
 def test_a_unit_far_from_the_time_constants_is_pointed_out():

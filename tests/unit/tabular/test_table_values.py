@@ -81,18 +81,18 @@ def test_milliseconds_in_days():
     # The same gaps years later, where a day's fraction has fewer digits left.
     late = [*regular, *(regular + np.timedelta64(9000, "D"))]
     table = {"who": np.repeat(list("abcdef"), 10), "t": late, "a": range(60)}
-    said = {"id": "who", "time": "t", "time_unit": "days", "features": ["a"]}
-    assert from_table(table, **said).schema.inputs == ("a",)
+    options = {"id": "who", "time": "t", "time_unit": "days", "features": ["a"]}
+    assert from_table(table, **options).schema.inputs == ("a",)
     late[9] += np.timedelta64(1, "ms")
-    assert from_table({**table, "t": late}, **said).schema.inputs == ("a", "gap ahead")
+    assert from_table({**table, "t": late}, **options).schema.inputs == ("a", "gap ahead")
 
 
 def test_next_step_of_one_column_reads_it_first():
     data = from_table(visits(), target="b", task="next-step", features=["a", "b"], **COLUMNS)
     assert data.schema.inputs[:2] == ("b", "a")
     assert data.schema.outputs == ("b",)
-    _, one, _ = by_id(data)["p03"]
-    assert torch.equal(one.y[0, 0], one.x[0, 1, :1])
+    _, piece, _ = by_id(data)["p03"]
+    assert torch.equal(piece.y[0, 0], piece.x[0, 1, :1])
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,12 @@ def test_scaling_is_of_the_training_ids_alone():
         known = known[~np.isnan(known)]
         assert float(data.schema.x_mean[place]) == pytest.approx(known.mean())
         assert float(data.schema.x_scale[place]) == pytest.approx(known.std())
-    for name, (_, one, _) in by_id(data).items():
+    for name, (_, piece, _) in by_id(data).items():
         rows = [row for row, who in enumerate(table["patient"]) if who == name]
         want = torch.tensor([table["y"][row] for row in rows], dtype=torch.float64)
-        torch.testing.assert_close(data.schema.unscale(one.y)[0, :, 0], want, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            data.schema.unscale(piece.y)[0, :, 0], want, rtol=1e-6, atol=1e-6
+        )
 
 
 NANS = ["-nan", "NAN", "Nan", "+nan", "nan", "NaN", "-NaN", "+NAN", Decimal("NaN")]
@@ -159,15 +161,15 @@ def test_what_reads_as_nan_is_missing(tmp_path, word):
         level = read(source, target="level", features=["a"], **COLUMNS)
         assert (level.card.task, level.card.per_step) == ("classify", False)
         assert level.schema.outputs == ("1", "2")
-        _, one, _ = by_id(level)["p01"]
-        assert one.y.tolist() == [1]
-        assert one.observed[0, :, 0].tolist() == [True, False, True]
+        _, piece, _ = by_id(level)["p01"]
+        assert piece.y.tolist() == [1]
+        assert piece.observed[0, :, 0].tolist() == [True, False, True]
         each = read(source, target="level", per_step=True, features=["b"], **COLUMNS)
         assert by_id(each)["p01"][1].y_mask.tolist() == [[True, False, True]]
         number = read(source, target="y", features=["b"], **COLUMNS)
-        _, one, _ = by_id(number)["p01"]
-        assert one.y_mask.tolist() == [[True, False, True]]
-        assert one.y[0, 1, 0] == 0.0
+        _, piece, _ = by_id(number)["p01"]
+        assert piece.y_mask.tolist() == [[True, False, True]]
+        assert piece.y[0, 1, 0] == 0.0
         assert "1 of 36 targets are missing" in " ".join(number.card.notes)
 
 
@@ -181,11 +183,11 @@ def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
     table["a"][4] = NAN
     table["y"][7] = NAN
     for options in ({"target": "died"}, {"target": "y"}, {"missing": "inputs"}):
-        said = {"features": ["a", "b"], **COLUMNS, **options}
-        file = read_csv(write(tmp_path / "f.csv", table), **said)
-        frame = from_table(pandas.DataFrame(table), **said)
-        nullable = from_table(pandas.DataFrame(table).convert_dtypes(), **said)
-        for other in (frame, nullable, from_table(table, **said)):
+        table_options = {"features": ["a", "b"], **COLUMNS, **options}
+        file = read_csv(write(tmp_path / "f.csv", table), **table_options)
+        frame = from_table(pandas.DataFrame(table), **table_options)
+        nullable = from_table(pandas.DataFrame(table).convert_dtypes(), **table_options)
+        for other in (frame, nullable, from_table(table, **table_options)):
             assert other.card.notes == file.card.notes
             for part in ("train", "valid", "test"):
                 for name in ("x", "y", "dt", "mask", "observed", "y_mask"):
@@ -196,17 +198,20 @@ def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
 def test_masks_become_inputs_for_the_features_that_have_gaps():
     table = visits()
     table["b"][5] = NAN
-    said = {"target": "died", "features": ["a", "b"], **COLUMNS}
-    plain, told = from_table(table, **said), from_table(table, missing="inputs", **said)
-    assert told.schema.inputs == ("a", "b", "b measured")
-    assert told.card.input_size == 3
+    options = {"target": "died", "features": ["a", "b"], **COLUMNS}
+    plain, with_indicators = (
+        from_table(table, **options),
+        from_table(table, missing="inputs", **options),
+    )
+    assert with_indicators.schema.inputs == ("a", "b", "b measured")
+    assert with_indicators.card.input_size == 3
     for part in ("train", "valid", "test"):
-        one, two = getattr(plain, part), getattr(told, part)
+        one, two = getattr(plain, part), getattr(with_indicators, part)
         assert two.observed is None
         assert torch.equal(two.x[..., :2][one.observed], one.x[one.observed])
         assert torch.equal(two.x[..., 2] > 0, one.observed[..., 1])
-    whole = from_table(visits(), missing="inputs", **said)
-    assert whole.schema.inputs == ("a", "b")
+    complete = from_table(visits(), missing="inputs", **options)
+    assert complete.schema.inputs == ("a", "b")
 
 
 def test_classes_have_no_scale_to_undo():
@@ -239,19 +244,19 @@ def test_values_come_back_and_the_order_of_ids_changes_the_order_only(sequences,
     first, second = (
         from_rows([row for name in names for row in rows[name]]) for names in (list(rows), drawn)
     )
-    found, shuffled = unpadded(first), unpadded(second)
+    by_part, shuffled = unpadded(first), unpadded(second)
     for name in rows:
-        np.testing.assert_allclose(found[name], want[name], rtol=1e-4, atol=1e-3)
-        np.testing.assert_allclose(shuffled[name], found[name], rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(by_part[name], want[name], rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(shuffled[name], by_part[name], rtol=1e-4, atol=1e-3)
     for part, names in first.schema.ids.items():
         assert second.schema.ids[part] == tuple(n for n in drawn if n in names)
-    assert sorted(found) == sorted(rows)
+    assert sorted(by_part) == sorted(rows)
 
 
 def from_rows(rows):
     columns = dict(zip(("who", "t", "a", "y"), map(list, zip(*rows, strict=True)), strict=True))
-    said = {"target": "y", "task": "regression", "per_step": True}
-    return from_table(columns, id="who", time="t", **said)
+    options = {"target": "y", "task": "regression", "per_step": True}
+    return from_table(columns, id="who", time="t", **options)
 
 
 def test_whole_numbers_of_any_size_are_classes_of_their_own():
@@ -265,15 +270,15 @@ def test_whole_numbers_of_any_size_are_classes_of_their_own():
 
 def test_masked_entries_are_missing():
     numbers, mask = np.arange(36.0), np.arange(36) % 7 == 3
-    said = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
-    want = from_table(visits(a=np.where(mask, NAN, numbers)), **said)
+    options = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
+    want = from_table(visits(a=np.where(mask, NAN, numbers)), **options)
     for values in (numbers, numbers.astype(int)):
-        data = from_table(visits(a=np.ma.masked_array(values, mask=mask)), **said)
+        data = from_table(visits(a=np.ma.masked_array(values, mask=mask)), **options)
         assert torch.equal(data.train.observed, want.train.observed)
         assert torch.equal(data.train.x, want.train.x)
     hours = np.ma.masked_array(np.tile(np.arange(3), 12).astype("datetime64[h]"), mask=mask)
     with pytest.raises(TimeError, match=r"row 3 \(counted from 0\), column 'hours' is empty"):
-        from_table(visits(hours=hours), **said)
+        from_table(visits(hours=hours), **options)
 
 
 def test_a_class_below_zero_after_zero_is_a_class():
@@ -316,38 +321,40 @@ def test_a_leading_zero_makes_a_class_of_its_own_if_classes_are_asked_for(
     if not plain:
         columns["remark"] = ["two\nlines", *["one"] * 35]
     path = write(tmp_path / "t.csv", columns)
-    said = {"target": "level", "features": ["a"], **COLUMNS}
-    data = read_csv(path, task=task, **said)
+    options = {"target": "level", "features": ["a"], **COLUMNS}
+    data = read_csv(path, task=task, **options)
     assert data.schema.outputs == (codes if task else codes[1:])
     assert data.schema.kind == (TEXT_LABELS if task else INTEGER_LABELS)
     if task is None:  # as pandas reads it
         return
-    found = {name: codes[int(one.y.flatten()[0])] for name, (_, one, _) in by_id(data).items()}
+    found = {name: codes[int(piece.y.flatten()[0])] for name, (_, piece, _) in by_id(data).items()}
     assert found == {f"p{number:02d}": codes[number % 3] for number in range(12)}
 
 
 def test_leading_zeros_of_many_numbers_and_of_a_regression_are_written_so(tmp_path):
-    said = {"features": ["a"], **COLUMNS}
+    options = {"features": ["a"], **COLUMNS}
     many = write(tmp_path / "many.csv", visits(y=[f"{row:02d}" for row in range(36)]))
-    data = read_csv(many, target="y", **said)
+    data = read_csv(many, target="y", **options)
     assert data.card.task == "regress"
     few = write(tmp_path / "few.csv", visits(y=[f"{row % 3:02d}" for row in range(36)]))
-    data = read_csv(few, target="y", task="regression", scale=False, **said)
+    data = read_csv(few, target="y", task="regression", scale=False, **options)
     assert data.train.y[data.train.y_mask].unique().tolist() == [0.0, 1.0, 2.0]
 
 
 def test_large_targets_come_back_whole():
     y = [2e8 + row for row in range(36)]
     data = from_table(visits(y=y), target="y", features=["a"], **COLUMNS)
-    found = [data.schema.unscale(one.y)[0, :, 0].tolist() for _, one, _ in by_id(data).values()]
-    assert sorted(value for values in found for value in values) == pytest.approx(
+    unscaled = [
+        data.schema.unscale(piece.y)[0, :, 0].tolist() for _, piece, _ in by_id(data).values()
+    ]
+    assert sorted(value for values in unscaled for value in values) == pytest.approx(
         y, rel=1e-14, abs=1e-4
     )
 
 
 def test_answers_have_no_digits_that_mean_nothing():
-    said = {"target": "b", "features": ["a"], "task": "regression", **COLUMNS}
-    data = from_table(visits(), **said)
+    options = {"target": "b", "features": ["a"], "task": "regression", **COLUMNS}
+    data = from_table(visits(), **options)
     model = tauflow.SequenceModel(tauflow.Elman(1, 3), 1)
     answers = Predictor.from_data(model, data).predict(pandas.DataFrame(visits()))["b"]
     assert all(len(repr(float(value)).lstrip("-").replace(".", "")) <= 9 for value in answers)

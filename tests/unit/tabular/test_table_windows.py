@@ -62,8 +62,8 @@ def test_windows_without_a_horizon_hold_every_row():
     data = from_table(series(y=[row / 3 for row in range(200)]), time="t", target="y", window=30)
     assert [len(part) for part in (data.train, data.valid, data.test)] == [5, 1, 1]
     assert data.train.mask.sum(1).tolist() == [30, 30, 30, 30, 20]
-    found = data.schema.unscale(data.train.y.double())[data.train.mask].flatten()
-    assert found.tolist() == pytest.approx([row / 3 for row in range(140)], abs=1e-4)
+    unscaled = data.schema.unscale(data.train.y.double())[data.train.mask].flatten()
+    assert unscaled.tolist() == pytest.approx([row / 3 for row in range(140)], abs=1e-4)
     overlapping = from_table(series(), time="t", window=30, stride=20)
     assert len(overlapping.train) == 7  # rows 0 to 138 have a next one: 0, 20, ..., 120
 
@@ -87,9 +87,9 @@ def test_a_predictor_answers_from_the_last_window(tmp_path):
     x = data.schema.unscale_inputs(batch.x.double())[..., 0]
     assert x[1].round().tolist() == list(range(28, 40))
     model = tauflow.SequenceModel(tauflow.GRU(1, 3, return_sequences=False), 2)
-    found = Predictor.from_data(model, data).predict(new)
-    assert list(found.columns) == ["who", "t", "t +1", "t +2", "a +1", "a +2"]
-    assert found["t"].tolist() == [38.0, 78.0]
+    predicted = Predictor.from_data(model, data).predict(new)
+    assert list(predicted.columns) == ["who", "t", "t +1", "t +2", "a +1", "a +2"]
+    assert predicted["t"].tolist() == [38.0, 78.0]
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,15 @@ def test_each_forecast_of_a_horizon_says_its_time():
     data = from_table(table, time="t", window=12, horizon=3)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 3)
     with pytest.warns(ShiftWarning, match="'a': last value outside the range of the training"):
-        found = Predictor.from_data(model, data).predict(table)
-    assert list(found) == ["t", "t +1", "t +2", "t +3", "a +1", "a +2", "a +3"]
-    assert found.iloc[0, :4].tolist() == [398.0, 400.0, 402.0, 404.0]
+        predicted = Predictor.from_data(model, data).predict(table)
+    assert list(predicted) == ["t", "t +1", "t +2", "t +3", "a +1", "a +2", "a +3"]
+    assert predicted.iloc[0, :4].tolist() == [398.0, 400.0, 402.0, 404.0]
     dates = [f"2024-05-{1 + row // 24:02d}T{row % 24:02d}:00:00" for row in range(200)]
     data = from_table({**table, "t": dates}, time="t", window=12, horizon=2)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 2)
     with pytest.warns(ShiftWarning, match="'a': last value outside"):
-        found = Predictor.from_data(model, data).predict({**table, "t": dates})
-    assert found.iloc[0, :3].tolist() == [
+        predicted = Predictor.from_data(model, data).predict({**table, "t": dates})
+    assert predicted.iloc[0, :3].tolist() == [
         "2024-05-09T07:00:00",
         "2024-05-09T08:00:00",
         "2024-05-09T09:00:00",
@@ -151,11 +151,11 @@ def test_each_forecast_of_a_horizon_says_its_time():
 
 def test_a_season_may_be_a_span_of_time():
     values = [float(row % 4) for row in range(200)]
-    said = {"window": 8, "horizon": 6, "scale": False, "time_unit": "minutes"}
-    data = from_table(series(a=values), time="t", season="8 min", **said)
+    options = {"window": 8, "horizon": 6, "scale": False, "time_unit": "minutes"}
+    data = from_table(series(a=values), time="t", season="8 min", **options)
     assert data.card.season == 4
     assert dict(score_baselines(data, "mse"))["seasonal naive"] == 0
-    assert from_table(series(a=values), time="t", season="4", **said).card.season == 4
+    assert from_table(series(a=values), time="t", season="4", **options).card.season == 4
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,14 @@ def test_a_season_may_be_a_span_of_time():
 )
 def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, season, rows):
     data = from_table(series(), time="t", window=window, horizon=horizon, season=season)
-    told = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
+    messages = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
     names = [name for name, _ in score_baselines(data, "mse") if "seasonal" in name]
     if rows is None:
-        assert (told, len(names)) == ([], 1)
+        assert (messages, len(names)) == ([], 1)
     else:
         assert (
-            f"takes {rows} rows, and the longest sequence of the test split has {window}" in told[0]
+            f"takes {rows} rows, and the longest sequence of the test split has {window}"
+            in messages[0]
         )
         assert names == []
 
@@ -194,9 +195,9 @@ def test_seasons_that_are_none(season, said, words):
 
 @pytest.mark.parametrize("more", [{}, {"task": "regression"}, {"window": 8, "stride": 4}])
 def test_a_season_is_of_forecasts(more):
-    said = {"time": "t", "target": "a", "season": 4, **more}
+    options = {"time": "t", "target": "a", "season": 4, **more}
     with pytest.raises(ArgumentError, match=r"season is for forecasts, .* Leave it out"):
-        from_table({**series(), "b": series()["a"]}, **said)
+        from_table({**series(), "b": series()["a"]}, **options)
 
 
 @pytest.mark.parametrize("place", [0, 39])
@@ -212,12 +213,12 @@ def test_every_window_of_an_id_has_its_one_target(place, target):
         "y": [value[one % 2] for one in range(ids) for _ in range(rows)],
     }
     once = [cell if row % rows == place else nothing for row, cell in enumerate(table["y"])]
-    said = {"id": "id", "time": "t", "target": "y", "window": 10}
-    whole, first = from_table(table, **said), from_table({**table, "y": once}, **said)
-    assert [len(part) for part in (whole.train, whole.valid, whole.test)] == [32, 8, 8]
-    assert whole.card.sizes == first.card.sizes
-    assert torch.equal(whole.train.y, first.train.y)
-    assert torch.equal(whole.train.x, first.train.x)
+    options = {"id": "id", "time": "t", "target": "y", "window": 10}
+    complete, first = from_table(table, **options), from_table({**table, "y": once}, **options)
+    assert [len(part) for part in (complete.train, complete.valid, complete.test)] == [32, 8, 8]
+    assert complete.card.sizes == first.card.sizes
+    assert torch.equal(complete.train.y, first.train.y)
+    assert torch.equal(complete.train.x, first.train.x)
 
 
 def test_windows_without_a_target_in_any_row_are_told():
@@ -236,8 +237,8 @@ def test_rows_to_predict_are_median_gaps_away_for_any_window(window):
     model = tauflow.SequenceModel(
         tauflow.Elman(data.card.input_size, 4, return_sequences=False), data.card.target_size
     )
-    found = Predictor.from_data(model, data).predict(table)
-    ahead = [found[f"when +{step}"][0] - when[-1] for step in (1, 2, 3)]
+    predicted = Predictor.from_data(model, data).predict(table)
+    ahead = [predicted[f"when +{step}"][0] - when[-1] for step in (1, 2, 3)]
     assert ahead == [pandas.Timedelta("15min") * step for step in (1, 2, 3)]
 
 
@@ -254,13 +255,15 @@ def test_targets_are_scaled_by_rows_whatever_the_stride(stride, split_by):
         }
     )
     table["y"] = table["a"] ** 2
-    said = {"id": "id", "time": "t", "target": "y", "split_by": split_by}
-    data = from_table(table, window=3, stride=stride, **said)
+    options = {"id": "id", "time": "t", "target": "y", "split_by": split_by}
+    data = from_table(table, window=3, stride=stride, **options)
     if split_by == "id":
         rows = table[table["id"].isin(data.schema.ids["train"])]
     else:
-        whole = from_table(table, **said)
-        counts = dict(zip(whole.schema.ids["train"], whole.train.lengths.tolist(), strict=True))
+        complete = from_table(table, **options)
+        counts = dict(
+            zip(complete.schema.ids["train"], complete.train.lengths.tolist(), strict=True)
+        )
         place = table.groupby("id").cumcount()
         rows = table[place < table["id"].map(counts)]
     for name, mean, scale in (
@@ -310,8 +313,8 @@ def test_missing_values_of_a_horizon_do_not_count(horizon):
     truth = np.stack([both[e : e + horizon].ravel() for e in range(12, len(both) - horizon + 1)])
     truth = truth[~np.isnan(truth).all(1)]
     assert np.array_equal(batch.sequence_target_mask.numpy(), ~np.isnan(truth))
-    given = torch.from_numpy(np.random.default_rng(1).normal(size=truth.shape)).float()
-    error = info.unscale(given.double()).numpy() - truth
+    predicted = torch.from_numpy(np.random.default_rng(1).normal(size=truth.shape)).float()
+    error = info.unscale(predicted.double()).numpy() - truth
     scaled = error / info.y_scale.numpy()
     weight = torch.rand(len(batch)) + 0.5
     each = np.broadcast_to(weight.numpy()[:, None], truth.shape)
@@ -326,18 +329,18 @@ def test_missing_values_of_a_horizon_do_not_count(horizon):
         ),
     }
     for name, value in expected.items():
-        assert float(METRICS[name](given, batch)) == pytest.approx(value, rel=1e-4), name
+        assert float(METRICS[name](predicted, batch)) == pytest.approx(value, rel=1e-4), name
     weighted = replace(batch, weight=weight)
     value = np.average((scaled**2)[~np.isnan(truth)], weights=each[~np.isnan(truth)])
-    assert float(METRICS["mse"](given, weighted)) == pytest.approx(value, rel=1e-4)
+    assert float(METRICS["mse"](predicted, weighted)) == pytest.approx(value, rel=1e-4)
     assert batch.with_steps(5).y_mask.shape == batch.y_mask.shape
 
 
 def test_missing_values_of_a_horizon_have_no_gradient():
     batch = from_table(table_with_holes(), time="t", window=12, horizon=6, stride=1).train
-    given = torch.zeros(batch.y.shape, requires_grad=True)
-    METRICS["mse"](given, batch).backward()
-    assert torch.equal(given.grad != 0, batch.sequence_target_mask)
+    predicted = torch.zeros(batch.y.shape, requires_grad=True)
+    METRICS["mse"](predicted, batch).backward()
+    assert torch.equal(predicted.grad != 0, batch.sequence_target_mask)
 
 
 def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
@@ -358,8 +361,8 @@ def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
 
 def test_a_horizon_without_a_validation_part():
     table = {"id": ["x"] * 18 + ["y"] * 18, "t": [*range(18)] * 2, "a": [r**0.5 for r in range(36)]}
-    said = {"split_by": "time", "split": (1, 0, 1), "window": 4, "horizon": 2}
-    data = from_table(table, id="id", time="t", **said)
+    options = {"split_by": "time", "split": (1, 0, 1), "window": 4, "horizon": 2}
+    data = from_table(table, id="id", time="t", **options)
     assert data.valid is None
     assert data.train.y.shape[1:] == data.test.y.shape[1:] == (2,)
     y = data.schema.unscale(data.test.y.double())
