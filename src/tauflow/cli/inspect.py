@@ -33,6 +33,7 @@ def inspect(
     from tauflow.errors import TauflowError
     from tauflow.tabular.column_profile import share_of_values
     from tauflow.tabular.describe import describe_table
+    from tauflow.tabular.grouping import ROW_NOTES
     from tauflow.tabular.leaks import LEAK_NOTE
     from tauflow.tabular.schema import Schema
 
@@ -43,15 +44,15 @@ def inspect(
     if problem is None:
         try:
             read = Schema(**found.options).load(file).card.notes
-            notes += [note for note in read if note.startswith(LEAK_NOTE)]
+            notes += [note for note in read if note.startswith((LEAK_NOTE, *ROW_NOTES))]
         except TauflowError as error:
             problem = str(error)
     rows = []
-    for one in found.columns:
-        shares = share_of_values(one.profile, found.frame)
+    for name, (profile, role) in found.columns.items():
+        shares = share_of_values(profile, found.frame)
         told = ", ".join(f"{text} {100 * part:.3g} %" for text, part in shares)
-        missing = f"{100 * one.profile.missing:.3g} %" if one.profile.missing else ""
-        rows.append((one.name, one.role.name, one.profile.holds, missing, told))
+        missing = f"{100 * profile.missing:.3g} %" if profile.missing else ""
+        rows.append((name, role.name, profile.holds, missing, told))
     print_table(
         ("column", "role (suggested)", "holds", "missing", "shares of its values"),
         rows,
@@ -60,7 +61,7 @@ def inspect(
     )
     for reason in Schema(**found.options, guesses=found.roles).reasons:
         print_line(reason)
-    if found.sequences is not None:
+    if found.problem is None:
         _print_sequences(found)
     for note in notes:
         print_line(note)
@@ -83,43 +84,39 @@ def _suggest_command(file: Path, found: "Description") -> list[str]:
 
 
 def _print_sequences(found: "Description") -> None:
-    """Print how many sequences there are, their time steps, and what becomes of the rows."""
+    """Print how many sequences there are, and their time steps."""
+    from tauflow.tabular.times import infer_unit
+
     from .output import print_line
 
-    assert found.sequences is not None
-    sequences = found.sequences
-    what = "time" if found.options.get("long") else "row"
-    least, middle, most = np.quantile(sequences.lengths, (0, 0.5, 1))
+    what, time = "time" if found.options.get("long") else "row", found.options.get("time")
+    least, middle, most = np.quantile(found.lengths, (0, 0.5, 1))
     spread = format_count(int(most), what)
     if least != most:
-        spread = f"{least:,.0f} to {spread}"
-    median = "" if least == most else f" (median {middle:,.0f})"
-    print_line(f"{format_count(len(sequences), 'sequence')} of {spread}{median}.")
-    for note in found.notes:
-        print_line(note)
-    gaps = np.delete(sequences.compute_dt(), sequences.starts)
-    unit = sequences.unit if found.options.get("time") else "rows"
-    if sequences.dated:
-        gaps, unit = _choose_unit(gaps, unit)
+        spread = f"{least:,.0f} to {spread} (median {middle:,.0f})"
+    print_line(f"{format_count(len(found.lengths), 'sequence')} of {spread}.")
+    gaps, unit = found.gaps, "rows"
     if gaps.size:
-        median = format_span(float(np.median(gaps)), unit)
-        print_line(f"Time steps between {what}s, median {median}:")
+        if time is not None:
+            dated = found.columns[time].profile.is_time
+            gaps, unit = _choose_unit(gaps) if dated else (gaps, infer_unit(time))
+        print_line(
+            f"Time steps between {what}s, median {format_span(float(np.median(gaps)), unit)}:"
+        )
         for text, share in _compute_histogram(gaps):
             print_line(
                 f"  {text:>24} {'█' * round(_BAR_WIDTH * share):<{_BAR_WIDTH}} {100 * share:.3g} %"
             )
 
 
-def _choose_unit(gaps: NDArray[np.float64], unit: str) -> tuple[NDArray[np.float64], str]:
+def _choose_unit(hours: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
     """Return time steps in the longest unit that their median is not below, and that unit."""
     from tauflow.tabular.times import UNITS
 
-    spans = {name: float(span / UNITS[unit]) for name, span in UNITS.items()}
-    fitting = [
-        name for name, span in spans.items() if gaps.size and np.median(gaps) >= 0.999 * span
-    ]
+    spans = {name: float(span / UNITS["hours"]) for name, span in UNITS.items()}
+    fitting = [name for name, span in spans.items() if np.median(hours) >= 0.999 * span]
     longest = max(fitting, key=spans.__getitem__, default="milliseconds")
-    return gaps / spans[longest], longest
+    return hours / spans[longest], longest
 
 
 def _compute_histogram(gaps: NDArray[np.float64], bins: int = 8) -> list[tuple[str, float]]:

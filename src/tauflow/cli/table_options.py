@@ -226,7 +226,7 @@ def _explain_roles(path: Path, given: dict[str, Any]) -> str:
     from tauflow.tabular.describe import describe_table
 
     found = describe_table(path, given)
-    rows = [(one.name, one.profile.holds, one.role.name) for one in found.columns]
+    rows = [(name, one.profile.holds, one.role.name) for name, one in found.columns.items()]
     widths = [max(len(row[place]) for row in rows) for place in range(2)]
     lines = [
         f"  {name:<{widths[0]}}  {holds:<{widths[1]}}  {role}".rstrip()

@@ -35,6 +35,8 @@ EMPTY, DATES, DURATIONS, CLOCK, BOOLEANS = (
 )
 INTEGERS, FLOATS, TEXT = "whole numbers", "numbers", "text"
 _HOURS_OF_DAY = 24.0
+_SINCE_1970 = 1e9
+"""About as many seconds as times have that are counted since 1970."""
 _HALF_DAY = re.compile(r"(?i:\d{1,2}(:\d\d){0,2} ?[ap]m)")
 _CODES = (-1.0, -9.0, 99.0, 999.0, 9999.0)
 
@@ -88,21 +90,17 @@ class ColumnProfile:
         return int((np.diff(self.codes) != 0).sum()) + 1 == self.count
 
     @cached_property
-    def rising(self) -> float:
-        """Share of the rows whose value is above that of the row before."""
-        return 0.0 if self.values is None else share(np.diff(self.values) > 0)
-
-    @cached_property
-    def falling(self) -> float:
-        """Share of the rows whose value is below that of the row before."""
-        return 1.0 if self.values is None else share(np.diff(self.values) < 0)
-
-    @cached_property
     def is_row_number(self) -> bool:
         """Whether the values are 1, 2, 3, ... or the like in the order of the rows."""
         if self.kind != INTEGERS or self.values is None or len(self.values) < 3:
             return False
         return share(np.diff(self.values) == 1) > 0.99 and self.count == len(self.values)
+
+    @cached_property
+    def is_whole_day(self) -> bool:
+        """Whether dates have no time of day."""
+        assert self.values is not None
+        return bool(np.allclose(self.values[self.codes >= 0] % _HOURS_OF_DAY, 0.0))
 
     def is_constant_in(self, group: Indices) -> bool:
         """Whether all rows of a group that have a value have the same; group is (R,)."""
@@ -115,19 +113,6 @@ class ColumnProfile:
 def share(condition: Bools) -> float:
     """Return the share of the places where something holds, 0 of none."""
     return float(condition.mean()) if condition.size else 0.0
-
-
-def combine_codes(*several: Indices) -> Indices:
-    """Return codes of rows that are alike in all of some columns."""
-    whole = np.zeros(len(several[0]), np.int64)
-    for codes in several:
-        whole = np.unique(whole * (int(codes.max()) + 2) + codes + 1, return_inverse=True)[1]
-    return whole
-
-
-def unique_share(*several: Indices) -> float:
-    """Return how many rows differ in some columns, as a share of all."""
-    return (int(combine_codes(*several).max()) + 1) / len(several[0])
 
 
 def profile_column(frame: Frame, name: str, time_format: str | None = None) -> ColumnProfile:
@@ -172,46 +157,37 @@ def _read_as_times(
     """
     forms: tuple[str | None, ...] = (form,)
     if form is None and values.dtype.kind in "Oiu":
-        first = str(cells[0])
         forms = infer_time_formats(cells) if infer_time_formats(cells[:1]) else (None,)
-        if forms == () or (forms == (None,) and not parses_as_date(first)):
+        if forms == (None,) and not parses_as_date(str(cells[0])):
             return None
     elif form is None and values.dtype.kind not in "mM":
         return None
-    kind, fits = DATES, list[tuple[tuple[float, int], str | None, Floats]]()
+    firsts = np.unique(codes[codes >= 0], return_index=True)[1]
+    few = Frame("", {"t": values[codes >= 0][firsts]}, firsts)
+    fits = list[tuple[tuple[float, int], str | None, Floats, str]]()
     for one in forms:
-        few = Frame("", {"t": _take_first_rows(values, codes, len(cells))}, np.arange(len(cells)))
         try:
             read = few if one is None else parse_times(few, "t", one)
             times = read_times(read, "t", None)
         except TauflowError:
             continue
-        if not times.dated:
-            continue
-        kind = DURATIONS if read.columns["t"].dtype.kind == "m" else DATES
-        rows = np.append(times.values, math.nan)[codes]
-        steps = np.diff(rows[codes >= 0])
-        fits.append(((-share(steps > 0), len(np.unique(steps))), one, rows))
+        if times.dated:
+            kind = DURATIONS if read.columns["t"].dtype.kind == "m" else DATES
+            rows = np.append(times.values, math.nan)[codes]
+            steps = np.diff(rows[codes >= 0])
+            fits.append(((-share(steps > 0), len(np.unique(steps))), one, rows, kind))
     if not fits:
         return None
-    best = min(rank for rank, _, _ in fits)
-    chosen = [(one, rows) for rank, one, rows in fits if rank == best]
-    _, found = chosen[0]
-    if forms == (ELAPSED,) and kind == DURATIONS and np.nanmax(found) - np.nanmin(found) < 24:
-        first_hour = [str(cell).partition(":")[0] for cell in cells]
-        within = all(hour.isdecimal() and int(hour) < _HOURS_OF_DAY for hour in first_hour)
-        if within and share(np.diff(found) < 0) > 0:  # turns back, as no elapsed time does
-            kind = CLOCK
-    formats = tuple(one for one, _ in chosen if one is not None)
-    return {"kind": kind, "values": found, "formats": formats}
-
-
-def _take_first_rows(values: NDArray[Any], codes: Indices, count: int) -> NDArray[Any]:
-    """Return the entry of each code, as it first occurs, (count,)."""
-    rows = np.empty(count, np.int64)
-    there = np.flatnonzero(codes >= 0)
-    rows[codes[there[::-1]]] = there[::-1]
-    return values[rows]
+    best, _, found, kind = min(fits, key=lambda fit: fit[0])
+    there = found[codes >= 0]
+    of_day = forms == (ELAPSED,) and there.min() >= 0 and there.max() < _HOURS_OF_DAY
+    if of_day and (np.diff(there) < 0).any():  # turns back, as no elapsed time does
+        kind = CLOCK
+    return {
+        "kind": kind,
+        "values": found,
+        "formats": tuple(f for rank, f, *_ in fits if f and rank == best),
+    }
 
 
 def find_missing_markers(frame: Frame) -> tuple[str, ...]:
@@ -240,12 +216,10 @@ def describe_codes(profiles: Sequence[ColumnProfile]) -> list[str]:
             continue
         values = one.values[one.codes >= 0]
         code = find_placeholder(values)
-        for other in _CODES:
+        for other in _CODES if code is None else ():
             rest = values[values != other]
-            alone = other < 0 and rest.size < values.size and rest.min() >= 0
-            spread = float(np.ptp(rest)) if rest.size else 0.0
-            beyond = other > 0 and rest.size < values.size and rest.max() < other / 3 and spread > 0
-            if code is None and (alone or beyond):
+            beyond = other < 0 <= rest.min() or (np.ptp(rest) > 0 and rest.max() < other / 3)
+            if rest.size < values.size and beyond:
                 code = other
         if code is not None:
             found.setdefault(code, []).append(one.name)
@@ -256,13 +230,19 @@ def describe_codes(profiles: Sequence[ColumnProfile]) -> list[str]:
     ]
 
 
-def is_static(one: ColumnProfile, owners: Indices, firsts: Bools) -> bool:
-    """Whether each id has one value of a column, from its first row on."""
-    there = one.codes >= 0
-    known = np.zeros((2, int(owners.max()) + 1), np.bool_)
-    known[0, owners[there]] = True
-    known[1, owners[there & firsts]] = True
-    return bool((known[0] == known[1]).all()) and one.is_constant_in(owners)
+def describe_units(one: ColumnProfile | None) -> list[str]:
+    """Return a hint on times in seconds beside some in milliseconds."""
+    if one is None or not one.is_number or one.values is None:
+        return []
+    times = np.abs(one.values[(one.codes >= 0) & (one.values != 0)])
+    middle = np.median(times) if times.size else 0.0
+    other = times[(times > 300 * middle) | (times < middle / 300)]
+    if not (times.max(initial=0.0) > _SINCE_1970 and 0 < other.size < times.size):
+        return []
+    return [
+        f"{one.name!r} holds {middle:.0f} and {other[0]:.0f}: seconds beside milliseconds? Bring "
+        "them to one unit."
+    ]
 
 
 def share_of_values(one: ColumnProfile, frame: Frame, most: int = 10) -> list[tuple[str, float]]:
@@ -273,20 +253,3 @@ def share_of_values(one: ColumnProfile, frame: Frame, most: int = 10) -> list[tu
     counts = np.bincount(codes[codes >= 0])
     order = sorted(range(len(texts)), key=lambda n: (-counts[n], texts[n]))
     return [(texts[n], float(counts[n] / counts.sum())) for n in order]
-
-
-def join_advice(names: Sequence[str]) -> str:
-    """Return how to join columns that hold parts of a time."""
-    parts = [name.lower() for name in names]
-    if set(parts) <= {"year", "month", "day", "hour", "minute", "second"}:
-        renamed = "" if parts == list(names) else ".rename(columns=str.lower)"
-        return f"frame['when'] = pandas.to_datetime(frame[{list(names)!r}]{renamed})"
-    text = " + ' ' + ".join(f"frame[{name!r}].astype(str)" for name in names)
-    return f"frame['when'] = pandas.to_datetime({text})"
-
-
-def is_whole_day(one: ColumnProfile) -> bool:
-    """Whether dates have no time of day."""
-    assert one.values is not None
-    since = one.values[one.codes >= 0]
-    return bool(np.allclose(since % _HOURS_OF_DAY, 0.0))

@@ -16,6 +16,8 @@ from .options import TableOptions
 from .sequences import Sequences
 from .times import read_times
 
+ROW_NOTES = ("Merged: ", "Sorted by time")
+"""How notes on merged and sorted rows begin."""
 SINGLE_SEQUENCE_ID = "all rows"
 """The id of a table without ids."""
 
@@ -208,13 +210,13 @@ def make_row_notes(table: Frame, sequences: Sequences, options: TableOptions) ->
                 int((~table.find_missing(v)).sum()) for v in table.variables
             )
         notes.append(
-            f"Merged: {table.merged_count:,} of {format_count(total, what)}, with the same {keys} "
-            f"as an earlier one (duplicates={options.duplicates!r})."
+            f"{ROW_NOTES[0]}{table.merged_count:,} of {format_count(total, what)}, with the same "
+            f"{keys} as an earlier one (duplicates={options.duplicates!r})."
         )
     if sequences.unsorted:
         whose = "" if options.id is None else " of the same id"
         notes.append(
-            f"Sorted by time (sort=True): {sequences.unsorted:,} of "
+            f"{ROW_NOTES[1]} (sort=True): {sequences.unsorted:,} of "
             f"{format_count(len(sequences.rows), 'row')} came earlier than the row before{whose}."
         )
     return tuple(notes)

@@ -91,7 +91,7 @@ class Schema(SchemaFields):
             raise DataError(
                 f"the roles that columns seem to have do not fit: {description.problem}"
             )
-        holds = {column.name: column.profile.holds for column in description.columns}
+        holds = {name: column.profile.holds for name, column in description.columns.items()}
         return cls(**description.options, dtypes=holds, guesses=description.roles)
 
     def replace(self, **options: Any) -> "Schema":

@@ -196,7 +196,7 @@ def read_times(
         )
     exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= MAX_EXACT_INTEGER
     return Times(
-        numbers, unit or _infer_unit(column), False, None if exact else _get_float_dtype(values)
+        numbers, unit or infer_unit(column), False, None if exact else _get_float_dtype(values)
     )
 
 
@@ -208,7 +208,7 @@ def _get_float_dtype(values: NDArray[Any]) -> torch.dtype | None:
     return to_torch_float_dtype(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
 
 
-def _infer_unit(column: str) -> str:
+def infer_unit(column: str) -> str:
     """Return the unit that a column of numbers is named after, or the words for its own one."""
     words = column.lower().replace("_", " ").replace("(", " ").replace(")", " ").split()
     for word in reversed(words):
