@@ -68,6 +68,14 @@ class Registry(Mapping[str, V]):
         """Call ``check(name, entry)``, which raises what is wrong, before an entry is added."""
         self._checks.append(check)
 
+    def find_name(self, entry: object) -> str | None:
+        """Return the first name of an entry; plugins are imported only where it has none yet."""
+        for entries in (self._entries, self):
+            for name, known in entries.items():
+                if known == entry:
+                    return name
+        return None
+
     def __getitem__(self, name: str) -> V:
         if name not in self:
             raise UnknownNameError(

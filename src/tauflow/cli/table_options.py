@@ -195,7 +195,9 @@ def resolve_source(
             f"tauflow run takes a data set or a file of your own, got {got}. 'tauflow data list' "
             "shows the data sets."
         )
-    if task is not None and task not in DATASETS and is_table_file(at_home := _expand_home(task)):
+    at_home = _expand_home(task or "")
+    # What has a suffix is no name of a data set, which plugins would be asked for.
+    if task and is_table_file(at_home) and (at_home.suffix or task not in DATASETS):
         csv = at_home
     if csv is None:
         assert task is not None

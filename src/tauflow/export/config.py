@@ -135,9 +135,8 @@ def _apply_ties(module: nn.Module, ties: Any) -> None:
 
 def _class_name(kind: type[nn.Module]) -> str:
     """Return the name that descriptions have for a class."""
-    for name, known in CLASSES.items():
-        if known is kind:
-            return name
+    if known := CLASSES.find_name(kind):
+        return known
     user_classes = _list_user_classes()
     name = _qualified_name(kind)
     if kind not in user_classes:

@@ -30,14 +30,6 @@ KIND = "model"
 PREDICTOR = "predictor.safetensors"
 """File of a run's folder that :func:`tauflow.load_predictor` reads."""
 _ADVICE = "Copy it again from its source, or save the model again with tauflow.save."
-_CONSTRUCTOR_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 _Path = str | PathLike[str]
 
 
@@ -77,11 +69,8 @@ def get_file_config(module: nn.Module) -> dict[str, Any]:
         ArgumentError: see :func:`save`.
     """
     description = get_config(module)
-    built = from_config(description)
-    changes = _describe_difference(
-        _tensor_shapes(built), _tensor_shapes(module)
-    ) or describe_modifications(built, module)
-    if changes:
+    get_state_dict(module)  # which refuses what is no tensor
+    if changes := describe_modifications(from_config(description), module):
         raise ArgumentError(
             f"{type(module).__name__} is not as it was built: {changes}. A model file holds the "
             "constructor's arguments, so that a part changed later would be lost. Build the "
@@ -123,18 +112,19 @@ def build_module(path: Path, tensors: dict[str, Tensor], config: Mapping[str, An
     Raises:
         ModelFileError: it cannot be built, or the tensors do not fit it.
     """
-    with _convert_errors(path), limit_allocations(tensors):
-        module: nn.Module = from_config(config)
-    if difference := _find_tensor_mismatch(module, tensors):
-        raise ModelFileError(
-            f"{path.name}: the tensors do not fit the {config['class']} described: "
-            f"{difference}. Save the model again with tauflow.save."
-        )
-    with _convert_errors(path):
-        ties = [names for names in find_tied_names(module) if _are_bit_equal(names, tensors)]
+    with convert_damage(path, "the module cannot be built", advice=_ADVICE):
+        with limit_allocations(tensors):
+            module: nn.Module = from_config(config)
         for name in _constant_buffers(module).keys() & tensors.keys():
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, tensors.pop(name))
+        for name, tensor in module.state_dict().items():
+            given = tensors.get(name, tensor)
+            if given.is_floating_point() is not tensor.is_floating_point():
+                raise TypeError(
+                    f"{name} is of {given.dtype}, expected numbers such as {tensor.dtype}"
+                )
+        ties = [names for names in find_tied_names(module) if _are_bit_equal(names, tensors)]
         module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
         tie_tensors(module, ties)
     return module
@@ -146,28 +136,16 @@ def _are_bit_equal(names: list[str], tensors: Mapping[str, Tensor]) -> bool:
 
 
 @contextmanager
-def _convert_errors(path: Path) -> Iterator[None]:
-    """Let no other error out of the building of a module that a file describes."""
-    try:
-        yield
-    except TauflowError as error:
-        raise ModelFileError(f"{path.name}: the module cannot be built: {error}") from error
-    except _CONSTRUCTOR_ERRORS as error:  # what the constructors of others say of absurd numbers
-        raise ModelFileError(
-            f"{path.name}: the module cannot be built: {type(error).__name__}: {error}. {_ADVICE}"
-        ) from error
-
-
-@contextmanager
-def convert_damage(path: Path, *, advice: str) -> Iterator[None]:
+def convert_damage(
+    path: Path, what: str = "it is damaged, or from another version of tauflow", *, advice: str
+) -> Iterator[None]:
     """Raise :class:`ModelFileError` for any error that the facts of a file lead to in the block."""
     try:
         yield
     except Exception as error:  # of torch, too, where sizes or dtypes do not fit
-        why = str(error) if isinstance(error, TauflowError) else f"{type(error).__name__}: {error}"
-        raise ModelFileError(
-            f"{path} is damaged, or from another version of tauflow ({why}). {advice}"
-        ) from error
+        is_plain = isinstance(error, TauflowError)  # which says itself what to do
+        why = str(error) if is_plain else f"{type(error).__name__}: {error}. {advice}"
+        raise ModelFileError(f"{path.name}: {what}: {why}") from error
 
 
 @contextmanager
@@ -183,20 +161,6 @@ def use_reference_backend(model: nn.Module) -> Iterator[None]:
     finally:
         for part, backend in zip(modules, backends, strict=True):
             part.backend = backend
-
-
-def _find_tensor_mismatch(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
-    """Say how tensors differ from a module's in name, shape or kind; nothing if they do not."""
-    expected = get_state_dict(module)
-    expected |= {name: c for name, c in _constant_buffers(module).items() if name in tensors}
-    return _describe_difference(
-        {name: tuple(tensor.shape) for name, tensor in expected.items()},
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
-    ) or "; ".join(
-        f"{name} is of {tensors[name].dtype}, expected numbers such as {tensor.dtype}"
-        for name, tensor in expected.items()
-        if tensors[name].is_floating_point() is not tensor.is_floating_point()
-    )
 
 
 def collect_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -233,30 +197,9 @@ def _constant_buffers(module: nn.Module) -> dict[str, Tensor]:
 
     Built again they would have the default dtype, and its digits.
     """
-    state = get_state_dict(module)
+    state = module.state_dict()
     return {
         name: buffer
         for name, buffer in module.named_buffers()
         if name not in state and buffer.is_floating_point()
     }
-
-
-def _tensor_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in get_state_dict(module).items()}
-
-
-def _describe_difference(
-    expected: Mapping[str, tuple[int, ...]], actual: Mapping[str, tuple[int, ...]]
-) -> str:
-    """Say how the names and shapes of tensors differ; nothing if they do not."""
-    parts = []
-    if missing := sorted(set(expected) - set(actual)):
-        parts.append(f"missing {', '.join(missing)}")
-    if extra := sorted(set(actual) - set(expected)):
-        parts.append(f"unexpected {', '.join(extra)}")
-    parts += [
-        f"{name} has shape {actual[name]}, expected {shape}"
-        for name, shape in sorted(expected.items())
-        if name in actual and actual[name] != shape
-    ]
-    return "; ".join(parts)

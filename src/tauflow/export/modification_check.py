@@ -17,7 +17,7 @@ def describe_modifications(rebuilt: nn.Module, module: nn.Module) -> str:
     """Return what a module has that its description leaves out; "" if there is nothing.
 
     Looked at are classes of parts, hooks, and what is set on a part: numbers and texts by value,
-    anything else by its class. Tensors in a state dict are looked at elsewhere.
+    anything else by its class, and tensors of a state dict by their shapes.
 
     Args:
         rebuilt: the module that the description builds.
@@ -48,7 +48,8 @@ def _list_facts(module: nn.Module) -> dict[str, str]:
             lazy = isinstance(getattr_static(type(part), name, None), cached_property)
             if not name.startswith("_") and name not in _KNOWN and not lazy:
                 facts[f"{path}.{name}" if path else name] = _format_value(value)
-    return facts
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    return {**{name: f"of shape {shape}" for name, shape in shapes.items()}, **facts}
 
 
 def _format_value(value: Any) -> str:

@@ -205,8 +205,12 @@ def get_model_entry(name: str) -> ModelEntry | WholeModelEntry:
     Raises:
         UnknownNameError: neither has that name; the nearest is suggested.
     """
+    if name in MODELS:
+        return MODELS[name]
+    if name in WHOLE_MODELS:
+        return WHOLE_MODELS[name]
     known: dict[str, ModelEntry | WholeModelEntry] = {**MODELS, **WHOLE_MODELS}
-    return Registry("model", known)[name]
+    return Registry("model", known)[name]  # whose error names both
 
 
 def get_model_info(name: str) -> ModelInfo:
@@ -215,9 +219,7 @@ def get_model_info(name: str) -> ModelInfo:
     Raises:
         UnknownNameError: no model has that name; the nearest is suggested.
     """
-    get_model_entry(name)  # refuse what is in neither catalog, in words that name both
-    return (
-        _info_from_cell(MODELS[name])
-        if name in MODELS
-        else _info_from_whole_model(WHOLE_MODELS[name])
-    )
+    entry = get_model_entry(name)
+    if isinstance(entry, WholeModelEntry):
+        return _info_from_whole_model(entry)
+    return _info_from_cell(entry)

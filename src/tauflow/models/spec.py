@@ -15,7 +15,13 @@ from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from .base import AbstractWholeModel
 from .forecast import ForecastModel
-from .registry import WHOLE_MODELS, ModelInfo, build_convolutional, get_model_info
+from .registry import (
+    ModelInfo,
+    WholeModelEntry,
+    build_convolutional,
+    get_model_entry,
+    get_model_info,
+)
 from .sequence_model import SequenceModel
 from .static_inputs import StaticInputs
 
@@ -76,9 +82,9 @@ def set_horizon(spec: ModelSpec, train: Callable[[], SequenceBatch]) -> ModelSpe
         spec: of the model.
         train: returns the data; called only if they are looked at.
     """
-    if spec.cell not in WHOLE_MODELS or "horizon" in spec.options:
-        return spec
-    if not WHOLE_MODELS[spec.cell].model.has_horizon:
+    entry = get_model_entry(spec.cell)
+    looks = isinstance(entry, WholeModelEntry) and entry.model.has_horizon
+    if not looks or "horizon" in spec.options:
         return spec
     latest = find_latest_time(train())
     return replace(spec, options={**spec.options, "horizon": latest}) if latest > 0 else spec

@@ -31,6 +31,7 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import format_names
 
 from .decode import get_classes, list_targets
+from .predictions import AnswerForm
 
 if TYPE_CHECKING:
     from .predictor import Predictor
@@ -136,7 +137,8 @@ def _try(predictor: "Predictor") -> None:
         return
     x = torch.zeros(1, 2, card.input_size, dtype=predictor.dtype)
     seen = torch.ones_like(x, dtype=torch.bool) if predictor.observed else None
-    predictor.predict(SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen))
+    batch = SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen)
+    predictor._predict_batch(batch, AnswerForm())
 
 
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:

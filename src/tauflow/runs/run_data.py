@@ -12,7 +12,7 @@ from tauflow.data.store import compute_sha256
 from tauflow.errors import ArgumentError, DataNotFoundError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
-from tauflow.tabular.load import add_missing_indicators
+from tauflow.tabular.load import add_missing_indicators, load_table
 from tauflow.tabular.options import TableOptions
 from tauflow.tabular.schema import Schema, as_schema
 from tauflow.training.defaults import select_epoch_by_loss
@@ -123,7 +123,7 @@ def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
 
 def load_table_file(file: CsvFile) -> TaskData:
     """Read a table from its file."""
-    data = as_schema(file.table).load(file.path)
+    data = load_table(file.path, as_schema(file.table))
     return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
 
 

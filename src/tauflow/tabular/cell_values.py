@@ -86,11 +86,6 @@ def factorize(values: NDArray[Any]) -> tuple[Indices, list[Any]]:
     return codes, np.asarray(different).tolist()
 
 
-def list_different(values: NDArray[Any]) -> list[Any]:
-    """Return the different entries of an array, as they first occur."""
-    return factorize(values)[1]
-
-
 def map_cells(values: NDArray[Any], function: Callable[[Any], Any]) -> NDArray[Any]:
     """Return what a function says of each entry, as objects; of missing ones it is ``None``."""
     codes, cells = factorize(values)

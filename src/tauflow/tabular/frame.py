@@ -32,7 +32,6 @@ from .cell_values import (
     find_missing,
     is_number,
     is_text,
-    list_different,
     map_cells,
     parse_number,
     to_numbers,
@@ -165,7 +164,7 @@ class Frame:
     def list_cells(self, column: str, rows: Indices | None = None) -> list[Any]:
         """Return the different cells that a column has, in some rows, by default all."""
         values = self.columns[column] if rows is None else self.columns[column][rows]
-        return list_different(values[~find_missing(values)])
+        return factorize(values[~find_missing(values)])[1]
 
     def describe_dtypes(self) -> dict[str, str]:
         """Return what each column holds, by its type alone."""

@@ -172,6 +172,8 @@ class Sequences:
 
     def select_range(self, first: int, last: int | None) -> "Sequences":
         """Return the sequences from number ``first`` to before ``last``, by default all others."""
+        if first == 0 and (last is None or last >= len(self)):
+            return self
         return self.select(np.arange(len(self))[first:last])
 
     def drop_zero_weight(self) -> "Sequences":

@@ -182,26 +182,29 @@ def _describe_feature(
     is_log = feature.low >= 0 and feature.high > 0 and bool((values >= 0).all())
     counted = values > 0 if is_log else slice(None)
     values, owner = values[counted], owner[counted]
-    medians = np.array(list(_iter_medians(values, owner)))
+    order, counts = np.lexsort((values, owner)), np.unique(owner, return_counts=True)[1]
+    middles = [np.cumsum(counts) - counts + place for place in ((counts - 1) // 2, counts // 2)]
+    medians = sum(values[order][middle] for middle in middles) / 2
     trained = feature.sequences * feature.present
     if not len(medians) or trained < _MIN_TRAINED:
         return None
     scale = np.log if is_log else np.asarray
     first, lower, middle, upper, last = scale(np.array(feature.quantiles))
-    absence = f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
-    absence += _find_unit(feature, values)
     where = scale(medians)
-    if (
-        len(medians) < _MIN_SEQUENCES or trained < 2 * _MIN_TRAINED
-    ):  # every one is beyond the range by as much as it is wide
+    is_few = len(medians) < _MIN_SEQUENCES or trained < 2 * _MIN_TRAINED
+    if is_few:  # every one is beyond the range by as much as it is wide
         positive = max(feature.low, feature.quantiles[0]) if is_log else feature.low
         low, high = scale(np.array([positive, feature.high]))
-        return absence if (np.maximum(where - high, low - where) > high - low).all() else None
-    least = _LEAST_LOG if is_log else 0.05 * (feature.high - feature.low)
-    centre, width = np.median(where), max((upper - lower) / 1.35, (last - first) / 6, least)
-    if not first <= centre <= last and abs(centre - middle) > _MANY_DEVIATIONS * width:
-        return absence
-    if is_log or len(medians) < 2 * _MIN_TRAINED:
+        is_shifted = bool((np.maximum(where - high, low - where) > high - low).all())
+    else:
+        least = _LEAST_LOG if is_log else 0.05 * (feature.high - feature.low)
+        centre, width = np.median(where), max((upper - lower) / 1.35, (last - first) / 6, least)
+        is_beyond = not first <= centre <= last
+        is_shifted = is_beyond and abs(centre - middle) > _MANY_DEVIATIONS * width
+    if is_shifted:
+        change = f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
+        return change + _find_unit(feature, values)
+    if is_few or is_log or len(medians) < 2 * _MIN_TRAINED:
         return None
     now = _compute_quantiles(values)
     pairs = [(now[3] - now[1], upper - lower), (now[4] - now[0], last - first)]
@@ -280,12 +283,3 @@ def _find_unit(feature: FeatureSummary, values: Floats) -> str:
         errors[name] = float(np.abs(expected - now).max() / width)
     best = min(errors, key=lambda name: errors[name])
     return f" (likely {best})" if errors[best] < _SAME_UNIT else ""
-
-
-def _iter_medians(values: Floats, owner: NDArray[np.int64]) -> Iterator[float]:
-    """Yield the median of each sequence that has a value."""
-    order = np.lexsort((values, owner))
-    values, owner = values[order], owner[order]
-    for part in np.split(values, np.flatnonzero(np.diff(owner)) + 1):
-        if len(part):
-            yield float(part[(len(part) - 1) // 2] + part[len(part) // 2]) / 2

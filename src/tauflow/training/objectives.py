@@ -121,9 +121,12 @@ class Objectives:
         criterion = METRICS[recipe.select_by] if recipe.select_by else reported
         names = {
             role: one.name
-            if one in (*LOSSES.values(), *METRICS.values())
+            if any(known.find_name(one) for known in places)
             else f"{CALLABLE_PREFIX}{one.name}"
-            for role, one in (("loss", found), ("metric", reported))
+            for role, one, *places in (
+                ("loss", found, LOSSES, METRICS),
+                ("metric", reported, METRICS, LOSSES),
+            )
         }
         if recipe.class_weights is not None:
             weights = (

@@ -135,7 +135,9 @@ def test_neither_saving_nor_loading_moves_the_random_generator(tmp_path):
 def test_a_part_replaced_after_building_is_refused(tmp_path):
     changed = model()
     changed.head = nn.Linear(2, 3)
-    with pytest.raises(ArgumentError, match=r"not as it was built: head.bias has shape \(3,\)"):
+    with pytest.raises(
+        ArgumentError, match=r"not as it was built: head.weight is of shape \(3, 2\)"
+    ):
         save(changed, tmp_path / "model.safetensors")
 
 
@@ -263,10 +265,14 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path_factory):
 def test_tensors_that_do_not_fit_are_refused(tmp_path_factory):
     state = dict(TINY.state_dict())
     without = {name: value for name, value in state.items() if name != "cells.0.b"}
-    refused(crafted(without), tmp_path_factory, "do not fit the Elman described: missing cells.0.b")
-    refused(crafted(state | {"more": torch.ones(1)}), tmp_path_factory, "unexpected more")
+    refused(crafted(without), tmp_path_factory, r"Missing key\(s\) in state_dict: \"cells.0.b\"")
+    refused(
+        crafted(state | {"more": torch.ones(1)}),
+        tmp_path_factory,
+        r"Unexpected key\(s\) in state_dict: \"more\"",
+    )
     wider = state | {"cells.0.b": torch.ones(2)}
-    refused(crafted(wider), tmp_path_factory, r"b has shape \(2,\), expected \(1,\)")
+    refused(crafted(wider), tmp_path_factory, "size mismatch for cells.0.b")
 
 
 def test_descriptions_that_cannot_be_built_are_refused(tmp_path_factory):
