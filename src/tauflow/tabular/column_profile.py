@@ -35,8 +35,8 @@ EMPTY, DATES, DURATIONS, CLOCK, BOOLEANS = (
 )
 INTEGERS, FLOATS, TEXT = "whole numbers", "numbers", "text"
 _HOURS_OF_DAY = 24.0
-_SINCE_1970 = 1e9
-"""About as many seconds as times have that are counted since 1970."""
+_SINCE_1970 = 1e8
+"""Seconds that times have at least which are counted since 1970."""
 _HALF_DAY = re.compile(r"(?i:\d{1,2}(:\d\d){0,2} ?[ap]m)")
 _CODES = (-1.0, -9.0, 99.0, 999.0, 9999.0)
 
@@ -234,14 +234,12 @@ def describe_units(one: ColumnProfile | None) -> list[str]:
     """Return a hint on times in seconds beside some in milliseconds."""
     if one is None or not one.is_number or one.values is None:
         return []
-    times = np.abs(one.values[(one.codes >= 0) & (one.values != 0)])
-    middle = np.median(times) if times.size else 0.0
-    other = times[(times > 300 * middle) | (times < middle / 300)]
-    if not (times.max(initial=0.0) > _SINCE_1970 and 0 < other.size < times.size):
+    low, high = np.nanmin(one.values), np.nanmax(one.values)
+    if not (low > _SINCE_1970 and high > 300 * low):
         return []
     return [
-        f"{one.name!r} holds {middle:.0f} and {other[0]:.0f}: seconds beside milliseconds? Bring "
-        "them to one unit."
+        f"{one.name!r} holds {low:.0f} and {high:.0f}: seconds beside milliseconds? Bring them to "
+        "one unit."
     ]
 
 

@@ -26,7 +26,7 @@ from .column_profile import (
 from .files import read_table
 from .frame import Frame
 from .inputs import MAX_CATEGORIES, build_inputs
-from .keys import Keys, KeySearch, find_part, is_id_name, is_time_name
+from .keys import PARTS, Keys, KeySearch, find_part, is_id_name, is_time_name
 from .option_names import list_role_columns
 from .options import BY_TIME, NEXT_STEP, READ_OPTIONS, TableOptions
 from .schema_fields import Role
@@ -134,12 +134,19 @@ class _Describer:
         if not ("target" in self.known or forecast or self.known.get("task") == NEXT_STEP):
             self._take_target()
         self._leave_out(search)
-        group = np.zeros(len(self.frame), np.int64) if keys.id is None else keys.id.codes
+        group = np.zeros(len(self.frame), np.int64)
+        if keys.id is not None:
+            group = np.unique(keys.id.codes, return_inverse=True)[1]
         rows, gaps = self._order_rows(group, keys)
         lengths, lead_time = np.bincount(group[rows]), None
         if self.problem is None:
             self._take_features(group, rows, gaps)
             lead_time = self._choose_windows(group, lengths, gaps)
+        if keys.id is not None and "id" in self.options and not keys.id.is_contiguous:
+            self.hints.append(
+                f"Rows of an id ({keys.id.name!r}) are not next to each other: they are put "
+                "together by --id."
+            )
         others = [one for one in self.profiles if one not in (keys.id, keys.time)]
         self.hints += [*describe_units(keys.time), *describe_codes(others)]
         found = {
@@ -161,11 +168,6 @@ class _Describer:
         if keys.long is not None and "long" not in self.known:
             self.options["long"] = keys.long
             self.roles |= dict(zip(keys.long, (Role("variable"), Role("value")), strict=True))
-        if keys.id is not None and not keys.id.is_contiguous:
-            self.hints.append(
-                f"Rows of an id ({keys.id.name!r}) are not next to each other: they are put "
-                "together by --id."
-            )
         if keys.time is not None and keys.time.formats and "time_format" not in self.known:
             self.options["time_format"] = keys.time.formats[0]
             if len(keys.time.formats) > 1:
@@ -185,7 +187,7 @@ class _Describer:
             if self.options.get(role) in parts:
                 del self.roles[self.options.pop(role)]
         lower = [name.lower() for name in spread]
-        if {*lower} <= {"year", "month", "day", "hour", "minute", "second"}:
+        if {"year", "month", "day"} <= {*lower} <= {*PARTS}:
             renamed = "" if lower == spread else ".rename(columns=str.lower)"
             joined = f"frame[{spread!r}]{renamed}"
         else:
@@ -277,7 +279,7 @@ class _Describer:
         values = np.arange(len(self.frame)) * 1.0
         if keys.time is not None and keys.time.values is not None:
             values = keys.time.values
-            if "duplicates" not in self.known and keys.unique < 1:
+            if "duplicates" not in self.known and keys.unique < 1 and self.problem is None:
                 numbers = any(one.is_number for one in self.profiles)
                 self.options["duplicates"] = "mean" if numbers else "last"
             order = np.argsort(group, kind="stable")

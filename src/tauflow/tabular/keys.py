@@ -44,7 +44,7 @@ _VARIABLE = re.compile(
 _VALUE = re.compile(
     r"(?i:(^|[_\W])(value|val|valuenum|numeric_value|reading|result|amount|level)s?(num)?$)"
 )
-_PARTS = {
+PARTS = {
     "year": (0, 9999),
     "month": (1, 12),
     "day": (0, 366),
@@ -179,20 +179,20 @@ class KeySearch:
             return None
         points = 4.0 * time.is_time + 3 * named + 2 * bool(_AGE.search(time.name)) - counter
         points += (strictly > 0.95) + 4 * unique + (unique == 1) - 2 * (time.missing > 0)
-        return Keys(id_, time, unique, long, points + self._score_id(id_, time, order, unique))
+        needed = 0.9 if strictly > 0.95 else 1.0
+        if id_ is not None:
+            fits = unique >= needed and not is_time_name(id_.name)
+            points += 3 if is_id_name(id_.name) else -3 * (not fits)
+            points += 2 * self._restarts(id_, time, order) - 1.5 - 0.1 * float(np.log10(id_.count))
+        return Keys(id_, time, unique, long, points)
 
     @staticmethod
-    def _score_id(
-        one: ColumnProfile | None, time: ColumnProfile, order: Indices, unique: float
-    ) -> float:
-        if one is None:
-            return 0.0
+    def _restarts(id_: ColumnProfile, time: ColumnProfile, order: Indices) -> bool:
+        """Whether times start again, earlier, with each block of rows of one id."""
         assert time.values is not None
-        first = np.flatnonzero(np.diff(one.codes[order], prepend=-2) != 0)
-        starts, ends = time.values[order][first[1:]], time.values[order][first[1:] - 1]
-        restarts = one.is_contiguous and share(starts <= ends) > 0.5
-        named = 2 if is_id_name(one.name) else -3 * (is_time_name(one.name) or unique < 0.9)
-        return named + 2 * restarts - 1.5 - 0.1 * float(np.log10(one.count))
+        first = np.flatnonzero(np.diff(id_.codes[order], prepend=-2) != 0)[1:]
+        starts, ends = time.values[order][first], time.values[order][first - 1]
+        return id_.is_contiguous and share(starts <= ends) > 0.5
 
     def _find_long(self, id_: ColumnProfile | None, time: ColumnProfile) -> tuple[str, str] | None:
         """Return columns of variable and value that tell rows of one time apart."""
@@ -249,12 +249,12 @@ def find_part(one: ColumnProfile) -> str:
     found = _PART.search(one.name)
     name = "" if found is None else found[1].lower()
     part = _SHORT.get(name, name)
-    low, high = _PARTS.get(part, (0, 0))
+    low, high = PARTS.get(part, (0, 0))
     if one.kind == INTEGERS and one.values is not None:
         fits = bool(low <= np.nanmin(one.values) and np.nanmax(one.values) <= high)
     else:
         fits = part == "month" and one.kind == TEXT and one.count <= high
-    return part if fits and part in _PARTS else ""
+    return part if fits and part in PARTS else ""
 
 
 def is_time_name(name: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pytest
 
-from tauflow.errors import UnknownNameError
+from tauflow.errors import DataError, UnknownNameError
 from tauflow.tabular.describe import describe_table
 from tauflow.tabular.load import load_table
 from tauflow.tabular.schema import Schema
@@ -507,5 +507,29 @@ def test_seconds_beside_milliseconds_are_pointed_out():
     seconds = 1.7e9 + np.arange(200.0)
     frame = pandas.DataFrame({"t": np.where(np.arange(200) < 150, seconds, 1e3 * seconds)})
     (hint,) = describe_table(frame.assign(a=walk(200)), {}).hints
-    assert "'t' holds 1700000100 and 1700000150000: seconds beside milliseconds?" in hint
+    assert "'t' holds 1700000000 and 1700000199000: seconds beside milliseconds?" in hint
     assert describe_table(pandas.DataFrame({"t": seconds, "a": walk(200)}), {}).hints == []
+
+
+def test_what_is_called_id_is_the_id_of_a_table_sorted_by_visit():
+    frame = patients("id", visit=np.tile(range(6), 50)).sort_values(["visit", "crp"])
+    said = describe_table(frame.drop(columns="day"), {}).options
+    assert (said["id"], said["time"]) == ("id", "visit")
+
+
+def test_dates_beside_hours_are_joined_as_texts():
+    times = pandas.date_range("2024-03-05", periods=200, freq="7h")
+    frame = pandas.DataFrame(
+        {"day": times.strftime("%d/%m/%Y"), "hour": times.hour, "a": walk(200)}
+    )
+    problem = describe_table(frame, {}).problem
+    assert "frame['day'].astype(str) + ' ' + frame['hour'].astype(str)" in problem
+
+
+def test_rows_without_an_id_are_said_to_have_none():
+    frame = patients("id").astype({"id": object})
+    frame.loc[[7, 70], "id"] = None
+    found = describe_table(frame, {})
+    assert (found.options["id"], found.options["time"]) == ("id", "day")
+    with pytest.raises(DataError, match="is empty, expected an id"):
+        load_table(frame, Schema(**found.options))
