@@ -21,14 +21,9 @@ _NON_NUMBERS = bool, np.timedelta64
 """Whole numbers to Python, but not what a caller means by one."""
 
 
-def _unpack_single(named: dict[str, N]) -> tuple[str, N]:
-    ((name, value),) = named.items()
-    return name, value
-
-
 def check_at_least(minimum: int, **named: int) -> int:
     """Return the one named integer, or raise :class:`ArgumentError` if it is below ``minimum``."""
-    name, value = _unpack_single(named)
+    ((name, value),) = named.items()
     if not isinstance(value, Integral) or isinstance(value, _NON_NUMBERS):
         raise ArgumentError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
     if value < minimum:
@@ -39,7 +34,7 @@ def check_at_least(minimum: int, **named: int) -> int:
 def check_seed(bits: int, **named: int) -> int:
     """Return the one named integer, or raise unless it is a seed from 0 to ``2**bits - 1``."""
     check_at_least(0, **named)
-    name, value = _unpack_single(named)
+    ((name, value),) = named.items()
     if value >= 2**bits:
         raise ArgumentError(f"{name} must be less than 2**{bits} = {2**bits}, got {value}.")
     return int(value)
@@ -47,7 +42,7 @@ def check_seed(bits: int, **named: int) -> int:
 
 def check_within(low: float, high: float, **named: float) -> float:
     """Return the one named number, or raise unless ``low <= number <= high``."""
-    name, value = _unpack_single(named)
+    ((name, value),) = named.items()
     if not _is_finite(value) or not low <= value <= high:
         span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of {low:g} or more"
         raise ArgumentError(f"{name} must be a number {span}, got {value!r}.")
@@ -56,7 +51,7 @@ def check_within(low: float, high: float, **named: float) -> float:
 
 def check_positive(**named: float) -> float:
     """Return the one named number, or raise unless it is finite and above zero."""
-    name, value = _unpack_single(named)
+    ((name, value),) = named.items()
     if not _is_finite(value) or not value > 0:
         raise ArgumentError(f"{name} must be a number above 0, got {value!r}.")
     return float(value)
@@ -64,7 +59,7 @@ def check_positive(**named: float) -> float:
 
 def check_finite(**named: float) -> float:
     """Return the one named number, or raise if it is not a finite one."""
-    name, value = _unpack_single(named)
+    ((name, value),) = named.items()
     if not _is_finite(value):
         raise ArgumentError(f"{name} must be a finite number, got {value!r}.")
     return float(value)

@@ -80,17 +80,18 @@ class CaptureInitArgs(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the object, then record its arguments."""
-        signature = inspect.signature(cls._unwrapped_init())
+        build: Any = inspect.unwrap(cls.__init__)  # type: ignore[misc]  # of this very class
+        signature = inspect.signature(build)
         try:
             instance = super().__call__(*args, **kwargs)
         except TauflowError:
             raise
         except Exception as error:
             check_argument_aliases(cls.__name__, kwargs, cls)
-            if wrong := cls._find_type_mismatch(signature, args, kwargs):
+            if wrong := cls._find_type_mismatch(build, signature, args, kwargs):
                 raise OptionError(wrong) from error
             raise
-        if wrong := cls._find_type_mismatch(signature, args, kwargs):
+        if wrong := cls._find_type_mismatch(build, signature, args, kwargs):
             raise OptionError(wrong)
         bound = signature.bind(instance, *args, **kwargs)
         bound.apply_defaults()
@@ -103,15 +104,17 @@ class CaptureInitArgs(ABCMeta):
         instance.options = {name: to_python_number(value) for name, value in options.items()}
         return instance
 
-    def _unwrapped_init(cls) -> Any:
-        """Return the constructor itself of one that wraps it to show more arguments."""
-        return inspect.unwrap(cls.__init__)  # type: ignore[misc]  # of this very class
-
     def _find_type_mismatch(
-        cls, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+        cls,
+        build: Any,
+        signature: inspect.Signature,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> str:
-        """Say which argument is of the wrong type; nothing if none is, or if they do not bind."""
-        build = cls._unwrapped_init()
+        """Say which argument is of the wrong type; nothing if none is, or if they do not bind.
+
+        ``build`` is the constructor itself, of one that wraps it to show more arguments.
+        """
         if build.__module__.partition(".")[0] != "tauflow":
             return ""  # annotations of others may mean something else
         try:

@@ -37,21 +37,13 @@ def parse_json(text: str | bytes) -> Any:
 
 def check_depth(value: Any) -> None:
     """Raise ``ValueError`` for lists and dictionaries nested more deeply than :data:`MAX_DEPTH`."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _list_containers(outer)]
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        parts = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
         if not level:
             return
     raise ValueError(f"it is nested more deeply than {MAX_DEPTH} levels")
-
-
-def _list_containers(value: Any) -> list[Any]:
-    """Return the containers in a container."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return []
-    return [inner for inner in value if isinstance(inner, dict | list)]
 
 
 def to_lists(value: Any) -> Any:

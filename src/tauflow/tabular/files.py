@@ -99,7 +99,9 @@ def read_table(
             "of its rows, or fewer columns."
         ) from error
     frame = replace(frame, is_training_data=is_training_data)
-    frame = _mark_missing(_drop_saved_index(frame, table, options), options.na_values or ())
+    frame = _drop_saved_index(frame, table, options)
+    if options.na_values:
+        frame = _mark_missing(frame, options.na_values)
     if options.decimal == ",":
         frame = _replace_decimal_commas(frame, options)
     frame = reshape(frame, options, variables, is_strict=is_strict)
@@ -144,6 +146,8 @@ def _drop_saved_index(cells: Frame, table: Any, options: TableOptions) -> Frame:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         saved = set()  # it has none, or none that can be read
     saved |= set(filter(_SAVED_INDEX_NAME.fullmatch, cells.columns))
+    if not saved:
+        return cells
     saved &= cells.columns.keys() - list_named_columns(
         options, is_training_data=cells.is_training_data
     )
@@ -179,8 +183,6 @@ def _read_parquet(path: Path | InMemoryFile) -> Any:
 
 def _mark_missing(frame: Frame, na_values: Sequence[str]) -> Frame:
     """Return the table without the cells that are said to be missing: texts, or equal numbers."""
-    if not na_values:
-        return frame
     texts = frozenset(na_values)
     numbers = {number for text in texts if (number := parse_number(text)) is not None}
 
