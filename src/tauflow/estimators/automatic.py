@@ -62,10 +62,7 @@ def fit_automatic(
             "validation=, validation_fraction, or more sequences."
         )
     estimator.schema_ = fit_schema(
-        estimator.schema_,
-        learned,
-        observes=True,
-        **get_schema_options(estimator),
+        estimator.schema_, learned, observes=True, **get_schema_options(estimator)
     )
     estimator._fit_target_scaler(learned)
     estimator._built = {

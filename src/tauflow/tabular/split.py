@@ -52,7 +52,9 @@ class TableSplits:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def add_weights(self, train: SequenceBatch) -> SequenceBatch:
-        """Return the sequences of the training split with their weights."""
+        """Return the sequences of the training split with their weights, if there are any."""
+        if not self.weights:
+            return train
         weights = [self.weights[name] for name in self.sequences["train"].ids]
         return replace(train, weight=torch.tensor(weights))
 

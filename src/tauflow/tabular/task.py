@@ -55,9 +55,8 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     options = _summarise_training(options, inputs, split)
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
-    target, parts, otherwise = split.target, split.sequences, options.resplit_advice
-    for column, classes in _split_classes(options, target):
-        _check_classes(column, classes, parts, resplit_advice=otherwise)
+    target, parts = split.target, split.sequences
+    _check_classes(options, target, parts)
     x_scaling = fit_input_scaler(inputs, split, options)
     y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
     x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
@@ -110,9 +109,8 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     notes += make_leak_notes(x, observed, target, parts["train"], schema)
     card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
     check_prediction_columns(schema)
-    if split.weights:
-        batches["train"] = split.add_weights(batches["train"])
-    return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
+    train = split.add_weights(batches["train"])
+    return TaskData(card, train, batches.get("valid"), batches["test"], schema=schema)
 
 
 def _summarise_training(
@@ -173,41 +171,27 @@ def _prepare_splits(
     return inputs, split, features, empty, unseen
 
 
-def _split_classes(options: TableOptions, target: Target) -> list[tuple[str, Target]]:
-    """Return the columns of classes, each with a target of them alone."""
-    if target.is_class:
-        return [(options.targets[0], target)]
-    return [
-        (label.name, replace(target, y=y, known=known, outputs=label.classes))
-        for label, y, known in zip(target.labels, target.y.T, target.known.T, strict=False)
-    ]
-
-
-def _check_classes(
-    column: str, target: Target, splits: Mapping[str, Sequences], *, resplit_advice: str
-) -> None:
+def _check_classes(options: TableOptions, target: Target, splits: Mapping[str, Sequences]) -> None:
     """Refuse classes that a model could not learn, as the training split has none of them.
-
-    Args:
-        column: of the target.
-        target: its classes.
-        splits: sequences of each part.
-        resplit_advice: how to split otherwise, for the message.
 
     Raises:
         DataError: a class occurs in the other parts only.
     """
-    trained = _find_classes(target, splits["train"])
-    for part, sequences in splits.items():
-        classes = _find_classes(target, sequences)
-        new = {code: name for code, name in classes.items() if code not in trained}
-        if new:
-            names = [repr(target.outputs[code]) for code in new]
-            raise DataError(
-                f"the {part} split holds classes of {column!r} that the training split lacks: "
-                f"{format_names(names)} (id {next(iter(new.values()))!r}). Split {resplit_advice}, "
-                "join rare classes, or leave those ids out."
-            )
+    columns = {options.targets[0]: target} if target.is_class else {}
+    for label, y, known in zip(target.labels, target.y.T, target.known.T, strict=False):
+        columns[label.name] = replace(target, y=y, known=known, outputs=label.classes)
+    for column, classes in columns.items():
+        trained = _find_classes(classes, splits["train"])
+        for part, sequences in splits.items():
+            present = _find_classes(classes, sequences)
+            new = {code: name for code, name in present.items() if code not in trained}
+            if new:
+                names = [repr(classes.outputs[code]) for code in new]
+                raise DataError(
+                    f"the {part} split holds classes of {column!r} that the training split lacks: "
+                    f"{format_names(names)} (id {next(iter(new.values()))!r}). Split "
+                    f"{options.resplit_advice}, join rare classes, or leave those ids out."
+                )
 
 
 def _find_classes(target: Target, sequences: Sequences) -> dict[int, str]:
