@@ -267,7 +267,7 @@ def _load_inputs(parts, steps, t, low, size, floats):
     column = 0
     for p in range(parts.shape[0]):
         at, width = parts[p, 0], parts[p, 1]
-        for b in range(size):
+        for b in range(size if at >= 0 else 0):
             own = steps[low + b, t, column : column + width]
             copy(own, floats[at + b * width : at + (b + 1) * width])
         column += width
@@ -277,7 +277,8 @@ def _load_inputs(parts, steps, t, low, size, floats):
 def _begin_slice(interpreter, index):
     """Return what a slice works with: instructions, memory, parts, and the places of its state.
 
-    The memory then holds constants and parameters.
+    The last of the latter are where its saved values begin and end, and where in the memory. This
+    then holds constants and parameters.
     """
     programs, memory, places, parts, constants, reads, addresses = interpreter
     own = places[index]
@@ -285,7 +286,7 @@ def _begin_slice(interpreter, index):
     copy(constants[own[6] : own[7]], floats[: own[7] - own[6]])
     for i in range(own[8], own[9]):
         _read_parameter(reads[i], addresses, floats)
-    return programs[own[0] : own[1]], floats, parts[index], own[4], own[5]
+    return programs[own[0] : own[1]], floats, parts[index], (own[4], own[5], own[10:13])
 
 
 @inline
@@ -319,7 +320,7 @@ def _read_parameter(read, addresses, floats):
 
 
 @kernel
-def interpret_forward(index, low, high, interpreter, steps, valid, start, states, y, last):
+def interpret_forward(index, low, high, interpreter, steps, valid, start, saved, y, last):
     """Take the steps of a slice of a batch.
 
     Args:
@@ -329,11 +330,13 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, states
         steps: what steps read, (B, T, F).
         valid: (B, T) bool, or empty.
         start: (B, S), the states before.
-        states: (T + 1, B, S), receives the states before every step and after the last; or empty.
+        saved: receives the states before every step and after the last, (T + 1, B, S), and what
+            steps save, (T, F); or empty.
         y: (B, T, S), receives the states after every step.
         last: (B, S), receives the last states.
     """
-    program, floats, parts, h_at, _ = _begin_slice(interpreter, index)
+    program, floats, parts, (h_at, _, (first, end, values_at)) = _begin_slice(interpreter, index)
+    states, values = saved
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
         copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
@@ -343,6 +346,8 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, states
     for t in range(steps.shape[1]):
         _load_inputs(parts, steps, t, low, size, floats)
         run_instructions(program, 0, floats)
+        if values.shape[0] > 0:
+            copy(floats[values_at : values_at + end - first], values[t, first:end])
         for b in range(size):
             own = floats[h_at + b * S : h_at + (b + 1) * S]
             if valid.shape[1] > 0 and not valid[low + b, t]:
@@ -354,21 +359,25 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, states
 
 
 @kernel
-def interpret_backward(index, low, high, interpreter, steps, valid, states, gradients):
+def interpret_backward(index, low, high, interpreter, steps, valid, saved, gradients):
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
         index, low, high, interpreter, steps, valid: as for the forward pass.
-        states: (T + 1, B, S).
+        saved: what the forward pass wrote there.
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
             overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
     """
-    program, floats, parts, h_at, pull_at = _begin_slice(interpreter, index)
+    program, floats, parts, places = _begin_slice(interpreter, index)
+    h_at, pull_at, (first, end, values_at) = places
+    states, values = saved
     to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
     for back in range(steps.shape[1]):
         t = steps.shape[1] - 1 - back
         _load_inputs(parts, steps, t, low, size, floats)
+        if values.shape[0] > 0:
+            copy(values[t, first:end], floats[values_at : values_at + end - first])
         for b in range(size):
             own = floats[pull_at + b * S : pull_at + (b + 1) * S]
             copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,6 @@ from . import lower
 from .trace_cache import TracedStep
 
 _PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
-
-
-class StepPrograms(NamedTuple):
-    """What the interpreter runs: the step, and the backward pass, if gradients were wanted."""
-
-    forward: lower.StepProgram
-    backward: lower.StepProgram | None
 
 
 class TraceConfig(NamedTuple):
@@ -53,11 +46,13 @@ class LinkedPrograms(NamedTuple):
     Args:
         instructions: of all slices, (K, COLUMNS).
         size: of the memory of all slices.
+        saved_size: floats that a step of all slices saves.
         places: for each slice where its instructions begin and end, and its memory; where in its
             memory the state is, and the gradient of the next state; where its constants begin and
-            end, and its reads of parameters; (slices, 10).
-        parts: for each slice of each part of what steps read where it is, its width, and where its
-            gradient is, or -1; (slices, P, 3).
+            end, and its reads of parameters; where among what all slices save its part begins and
+            ends, and where that is in its memory; (slices, 13).
+        parts: for each slice of each part of what steps read where it is, or -1, its width, and
+            where its gradient is, or -1; (slices, P, 3).
         constants: what the memories begin with.
         reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
         odd: numbers of parameters that are no plain float32 tensors.
@@ -67,6 +62,7 @@ class LinkedPrograms(NamedTuple):
 
     instructions: ConstantArgument
     size: int
+    saved_size: int
     places: ConstantArgument
     parts: ConstantArgument
     constants: ConstantArgument
@@ -110,14 +106,18 @@ def _to_plain_tensor(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, strides).copy_(tensor)
 
 
-def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+Kind = Literal["forward", "backward", "saving", "reading"]
+"""One of the programs of a trace."""
+
+
+def link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
     """Return the programs of all slices, linked once for all calls alike."""
-    key = (config.rows, is_backward, *map(id, config.by_rows.values()))
+    key = (config.rows, kind, *map(id, config.by_rows.values()))
     linked = _linked.get(key)
     if linked is None:
         if len(_linked) >= _MAX_LINKED:
             _linked.clear()
-        linked = _linked[key] = _link_programs(config, is_backward=is_backward)
+        linked = _linked[key] = _link_programs(config, kind)
     return linked
 
 
@@ -125,26 +125,26 @@ _MAX_LINKED = 256
 _linked: dict[tuple[Any, ...], LinkedPrograms] = {}
 
 
-def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+def _link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
     captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
     sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
     instructions, constants = [], []
     reads: list[lower.ParameterRead] = []
     places, parts = [], []
-    ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
+    ends = [0, 0, 0, 0, 0]  # of instructions, memory, constants, reads and what is saved
     for rows, _, first in split_by_slice(config, captured):
         trace = config.by_rows[rows]
-        program = trace.lowered.backward if is_backward else trace.lowered.forward
-        assert program is not None
+        program: lower.StepProgram = getattr(trace.lowered, kind)
         sizes = (
             *(len(program.instructions), program.size),
-            *(len(program.floats), len(program.parameter_reads)),
+            *(len(program.floats), len(program.parameter_reads), program.saved[1]),
         )
         begins, ends = ends, [a + n for a, n in zip(ends, sizes, strict=True)]
         state = program.arguments[0], program.grad_output
-        spans = [(begins[i], ends[i]) for i in range(4)]
-        places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
-        grads = program.grad_inputs if is_backward else [-1] * len(trace.widths)
+        spans = [(begins[i], ends[i]) for i in range(5)]
+        rest = (*spans[2], *spans[3], *spans[4], program.saved[0])
+        places.append([*spans[0], *spans[1], *state, *rest])
+        grads = program.grad_inputs or [-1] * len(trace.widths)
         parts.append([*zip(program.arguments[1:], trace.widths, grads, strict=True)])
         instructions.append(program.instructions)
         constants.append(program.floats)
@@ -156,15 +156,16 @@ def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
             layout = [(total.shape[axis], total.strides[axis]) for axis in order]
             shape, strides = zip(*layout, strict=True) if layout else ((), ())
             sums[number].append((shape, strides, begins[1] + total.start))
-    axes = max((len(read.shape) for read in reads), default=1) or 1
-    table = np.zeros((len(reads), 3 + 2 * axes), np.int64)
+    depth = max((len(read.shape) for read in reads), default=1) or 1
+    table = np.zeros((len(reads), 3 + 2 * depth), np.int64)
     for row, read in zip(table, reads, strict=True):
-        missing = axes - len(read.shape)
+        missing = depth - len(read.shape)
         row[:3] = read.number, read.offset, read.start
         row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
     return LinkedPrograms(
         ConstantArgument(np.concatenate(instructions)),
         ends[1],
+        ends[4],
         ConstantArgument(np.array(places, np.int64)),
         ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
         ConstantArgument(np.concatenate(constants)),

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .graph import Graph
 from .lowering_mode import LoweringMode
-from .program import Array, Register
+from .program import Array, ProgramBuilder, Register
+from .saved_values import find_saved_regions
 
 
 class SingleStepProgram(NamedTuple):
@@ -50,7 +51,7 @@ def lower_step(
         emitted, after = step(*step_inputs)
     out = builder.new(emitted.shape)
     builder.copy(out, recorder.get_register(emitted))
-    _write_value(recorder, recorder.get_register(after), places[0])
+    _write_value(builder, recorder.get_register(after), places[0])
     rows, kept, starts, size = builder.assemble([place.buffer for place in (*places, out)])
     floats = np.zeros(size, np.float32)
     floats[: len(kept)] = kept
@@ -58,12 +59,12 @@ def lower_step(
     return SingleStepProgram(rows, floats, inputs, starts[out.buffer], emitted.shape[1])
 
 
-def _write_value(lowering: LoweringMode, value: Register, target: Register) -> None:
+def _write_value(builder: ProgramBuilder, value: Register, target: Register) -> None:
     """Copy a value to where the next step, or the caller, reads it."""
     if value.buffer == target.buffer:  # a part of the old one, which the copy would overwrite
-        lowering.builder.copy(aside := lowering.builder.new(value.shape), value)
+        builder.copy(aside := builder.new(value.shape), value)
         value = aside
-    lowering.builder.copy(target, value)
+    builder.copy(target, value)
 
 
 class ParameterRead(NamedTuple):
@@ -107,8 +108,9 @@ class StepProgram(NamedTuple):
         instructions: (K, COLUMNS).
         floats: the beginning of the memory, with the constants in it.
         size: of the memory.
-        arguments: where each of what the step is given begins; forward, the next state is left in
-            the place of the state.
+        saved: where what the forward pass saves for the backward pass begins, and its size.
+        arguments: where each of what the step is given begins, -1 where nothing is read; forward,
+            the next state is left in the place of the state.
         grad_output: back, where the gradient of the next state begins, in whose place that of the
             state is left.
         grad_inputs: back, where the gradients of what the step is given, but for the state, begin;
@@ -120,11 +122,32 @@ class StepProgram(NamedTuple):
     instructions: Array
     floats: Array
     size: int
+    saved: tuple[int, int]
     arguments: list[int]
     grad_output: int
     grad_inputs: list[int]
     parameter_reads: list[ParameterRead]
     gradient_sums: list[GradientSum]
+
+
+class InferenceProgram(NamedTuple):
+    """A step that nothing is learnt from."""
+
+    forward: StepProgram
+
+
+class TrainingPrograms(NamedTuple):
+    """A step and the backward pass through it, in two ways.
+
+    Args:
+        forward, backward: which saves nothing, and takes the step again.
+        saving, reading: which saves products and activations, and reads them.
+    """
+
+    forward: StepProgram
+    backward: StepProgram
+    saving: StepProgram
+    reading: StepProgram
 
 
 class Trace(NamedTuple):
@@ -137,12 +160,16 @@ class Trace(NamedTuple):
         pulled: backward, places of the gradients of what the step is given, but for the state;
             ``None`` where none is wanted.
         totals: backward, for each gradient of captured tensors, which tensor it is and its place.
+        after: backward, place of the next state.
+        forward_end: backward, how many instructions the step itself has.
     """
 
     given: list[Register]
     pull: Register | None
     pulled: list[Register | None]
     totals: list[tuple[int, Register]]
+    after: Register | None = None
+    forward_end: int = 0
 
 
 @torch.no_grad()
@@ -153,7 +180,7 @@ def trace_forward(
     places, leaves = _register_leaves(recorder, given, captured, needs_input_grad=())
     with recorder:
         after = graph.run(*leaves)
-    _write_value(recorder, recorder.get_register(after), places[0])
+    _write_value(recorder.builder, recorder.get_register(after), places[0])
     return Trace(places, None, [], [])
 
 
@@ -165,7 +192,7 @@ def trace_back(
     captured: Sequence[Tensor],
     wanted: Sequence[bool],
 ) -> Trace:
-    """Record a step and its gradient; see :func:`lower_backward`."""
+    """Record a step and its gradient; see :func:`lower_training`."""
     wanted = [True, *wanted[1:]]
     places, (own, others) = _register_leaves(recorder, given, captured, wanted)
     pull = torch.ones_like(own[0])
@@ -173,6 +200,7 @@ def trace_back(
     leaves = [*own, *others]
     with recorder:
         after = graph.run(own, others)
+        after_at, forward_end = recorder.get_register(after), len(recorder.builder.instructions)
         if after.requires_grad:
             chosen = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
             gradients = iter(torch.autograd.grad(after, chosen, pull, allow_unused=True))
@@ -194,7 +222,7 @@ def trace_back(
     state, *rest = pulled
     assert state is not None
     recorder.builder.copy(pull_at, state)
-    return Trace(places, pull_at, rest, totals)
+    return Trace(places, pull_at, rest, totals, after_at, forward_end)
 
 
 def lower_forward(
@@ -211,15 +239,16 @@ def lower_forward(
         TracingError: there is no instruction for something that the step does.
     """
     recorder = LoweringMode()
-    return _assemble(recorder, trace_forward(recorder, graph, inputs, captured))
+    trace = trace_forward(recorder, graph, inputs, captured)
+    return _assemble(recorder.builder, trace, [trace.given[0].buffer])
 
 
-def lower_backward(
+def lower_training(
     graph: Graph,
     inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool],
-) -> StepProgram:
+) -> TrainingPrograms:
     """Return a step and the backward pass through it as instructions.
 
     Args:
@@ -233,7 +262,25 @@ def lower_backward(
         TracingError: there is no instruction for something that it does.
     """
     recorder = LoweringMode()
-    return _assemble(recorder, trace_back(recorder, graph, inputs, captured, needs_input_grad))
+    trace = trace_back(recorder, graph, inputs, captured, needs_input_grad)
+    builder, end, state = recorder.builder, trace.forward_end, trace.given[0]
+    assert trace.after is not None
+    assert trace.pull is not None
+    steps = [builder.fork(end), builder.fork(end)]
+    for step in steps:
+        _write_value(step, trace.after, state)
+    own = Trace(trace.given, None, [], [])
+    written = [one for one in trace.pulled if one is not None]
+    written += [trace.pull, *(place for _, place in trace.totals)]
+    results = [place.buffer for place in written]
+    back = builder.fork(len(builder.instructions))
+    saved = find_saved_regions(builder, end, results)
+    return TrainingPrograms(
+        _assemble(steps[0], own, [state.buffer]),
+        _assemble(builder, trace, results),
+        _assemble(steps[1], own, [state.buffer, *saved], saved),
+        _assemble(back, trace, results, saved, saved),
+    )
 
 
 def _register_leaves(
@@ -279,17 +326,38 @@ def _accumulate_gradients(
     return [(number, builder.accumulate(part)) for number, part in parts.items()]
 
 
-def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:
-    builder, (registers, grad_output, grad_inputs, totals) = lowering.builder, trace
-    kept = [*registers, *(one for one in (grad_output, *grad_inputs) if one is not None)]
+def _assemble(
+    builder: ProgramBuilder,
+    trace: Trace,
+    results: Sequence[int],
+    saved: Sequence[int] = (),
+    given: Sequence[int] = (),
+) -> StepProgram:
+    """Return the program of a builder, of which what no result depends on is left out.
+
+    Args:
+        builder: with the instructions.
+        trace: where its inputs and results are.
+        results: regions of what it returns.
+        saved: regions that it saves or reads.
+        given: the latter.
+    """
+    registers, grad_output, grad_inputs, totals, *_ = trace
+    builder.drop_unused(results, given)
+    used = {region for _, regions in builder.instructions for region in regions}
+    state, *others = registers
+    kept = [state, *(place for place in others if place.buffer in used)]
+    kept += [one for one in (grad_output, *grad_inputs) if one is not None]
     kept += [place for _, place in totals]
     regions = [place.buffer for place in kept] + [fetch.buffer for fetch in builder.fetches]
-    rows, floats, starts, size = builder.assemble(regions)
+    rows, floats, starts, size = builder.assemble(regions, saved)
+    fixed = {place.buffer for place in kept}
     return StepProgram(
         rows,
         floats,
         size,
-        [starts[place.buffer] for place in registers],
+        (starts[saved[0]] if saved else 0, builder.count_floats(saved)),
+        [starts[place.buffer] if place.buffer in fixed else -1 for place in registers],
         -1 if grad_output is None else starts[grad_output.buffer],
         [-1 if place is None else starts[place.buffer] for place in grad_inputs],
         [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in builder.fetches],

@@ -1,7 +1,7 @@
 """Instructions on rows of numbers, and the memory that they read and write."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +96,11 @@ def _merge_axes(
             axes.append((n, steps))
     none = (1, (0,) * len(registers))
     return [none] * (3 - len(axes)) + axes
+
+
+def _round_up(size: int) -> int:
+    """Return how many floats a region takes, so that the next one is aligned."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _is_dense(register: Register) -> bool:
@@ -271,6 +276,30 @@ class ProgramBuilder:
             regions[0] = regions[3] = total.buffer
         return total
 
+    def fork(self, count: int) -> "ProgramBuilder":
+        """Return a program of the first instructions, on regions of the same numbers."""
+        other = ProgramBuilder()
+        other.instructions = [([*a], [*b]) for a, b in self.instructions[:count]]
+        other.sizes, other.fetches = [*self.sizes], [*self.fetches]
+        other.constants, other._known = dict(self.constants), dict(self._known)
+        return other
+
+    def drop_unused(self, results: Iterable[int], given: Collection[int] = ()) -> None:
+        """Leave out what no result depends on.
+
+        Args:
+            results: regions that are read later.
+            given: regions that hold their numbers before the first instruction.
+        """
+        needed, kept = set(results), []
+        for numbers, regions in reversed(self.instructions):
+            out, *read = regions
+            if out in needed and out not in given:
+                kept.append((numbers, regions))
+                needed.update(read)
+        self.instructions = kept[::-1]
+        self.fetches = [fetch for fetch in self.fetches if fetch.buffer in needed]
+
     def _find_product(self, part: Register) -> int | None:
         """Return which product without a bias wrote a part, if nothing else reads it."""
         found = None
@@ -294,7 +323,9 @@ class ProgramBuilder:
         numbers[REPEATS] = repeats
         self.instructions.append((numbers, regions))
 
-    def assemble(self, fixed_buffers: Sequence[int]) -> tuple[Array, Array, list[int], int]:
+    def assemble(
+        self, fixed_buffers: Sequence[int], saved: Sequence[int] = ()
+    ) -> tuple[Array, Array, list[int], int]:
         """Return instructions with addresses, the memory, where regions begin, and its size.
 
         The memory given is that of constants and of what is kept. Behind it, up to its size, is
@@ -303,9 +334,10 @@ class ProgramBuilder:
         Args:
             fixed_buffers: regions that hold numbers from step to step, or that others read and
                 write.
+            saved: regions that are kept for a backward pass or come of one, one after the other.
         """
         fixed = {*fixed_buffers, *(self.constants.keys() & self._last_uses().keys())}
-        starts, size, end = self._allocate_buffers(fixed)
+        starts, size, end = self._allocate_buffers(fixed, saved)
         floats = np.zeros(size, np.float32)
         for region in self.constants.keys() & fixed:
             values = self.constants[region]
@@ -317,17 +349,26 @@ class ProgramBuilder:
                 row[column] += starts[region]
         return rows, floats, starts, end
 
+    def count_floats(self, regions: Iterable[int]) -> int:
+        """Return how much memory regions take."""
+        return sum(_round_up(self.sizes[region]) for region in regions)
+
     def _last_uses(self) -> dict[int, int]:
         return {region: i for i, (_, used) in enumerate(self.instructions) for region in used}
 
-    def _allocate_buffers(self, fixed: set[int]) -> tuple[list[int], int, int]:
+    def _allocate_buffers(
+        self, fixed: set[int], saved: Sequence[int]
+    ) -> tuple[list[int], int, int]:
         """Return where regions begin, and where the fixed and all end; others give way to later."""
-        room = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in self.sizes]
+        room = [*map(_round_up, self.sizes)]
         starts, end, last = dict[int, int](), 0, self._last_uses()
         free: dict[int, list[int]] = {}
         for region in sorted(fixed):
             starts[region], end = end, end + room[region]
         size = end
+        for region in saved:
+            starts[region], end = end, end + room[region]
+        fixed = fixed.union(saved)
         for i, (_, used) in enumerate(self.instructions):
             for region in used:
                 if region not in starts and free.get(room[region]):

@@ -43,7 +43,7 @@ from . import lower
 from .capture import tensor_metadata
 from .config_key import make_config_key
 from .graph import Graph, Node, ParameterGraph, Slot
-from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
+from .linked_programs import Kind, TraceConfig, link_programs, split_by_slice
 from .ops import RULES
 from .pointwise_ops import POINTWISE_RULES
 from .trace_cache import (
@@ -57,6 +57,7 @@ from .trace_cache import (
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm, aten.bmm, aten.mv, aten.addmm}
 _MAX_ABSORBED_ENTRIES = 1 << 14  # which take as long as torch's call of an operation
+_MAX_SAVED_BYTES = 1 << 29  # of products and activations, beyond which they are computed again
 
 
 def _lower_step(
@@ -64,13 +65,10 @@ def _lower_step(
     inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool] | None,
-) -> StepPrograms:
-    back = (
-        None
-        if needs_input_grad is None
-        else lower.lower_backward(graph, inputs, captured, needs_input_grad)
-    )
-    return StepPrograms(lower.lower_forward(graph, inputs, captured), back)
+) -> lower.InferenceProgram | lower.TrainingPrograms:
+    if needs_input_grad is None:
+        return lower.InferenceProgram(lower.lower_forward(graph, inputs, captured))
+    return lower.lower_training(graph, inputs, captured, needs_input_grad)
 
 
 def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
@@ -258,7 +256,8 @@ def _load_kernels() -> Any:
 
 
 class TracedKernel(SequenceKernel):
-    """Traced steps. Saved are the states before every step and after the last."""
+    """Traced steps. Saved are the states before every step and after the last, and, if it is not
+    too much, products and activations."""
 
     name = "traced/numba"
 
@@ -280,7 +279,9 @@ class TracedKernel(SequenceKernel):
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
         states = empty(T + 1 if needs_input_grad else 0, B, h.shape[1])
-        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states,))
+        width = link_programs(config, "saving").saved_size if needs_input_grad else 0
+        values = empty(T if 4 * T * width <= _MAX_SAVED_BYTES else 0, width)
+        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states, values))
 
     def forward(
         self,
@@ -292,7 +293,9 @@ class TracedKernel(SequenceKernel):
     ) -> None:
         """Run all steps."""
         steps, h, _, *captured = inputs
-        interpreter, _kept = link_programs(config, is_backward=False).fetch(captured)
+        states, values = out.saved_tensors
+        kind: Kind = "saving" if values.numel() else "forward"
+        interpreter, _kept = link_programs(config, kind).fetch(captured)
         parallel_for(
             _load_kernels().interpret_forward,
             len(h),
@@ -300,7 +303,7 @@ class TracedKernel(SequenceKernel):
             input_array(steps),
             input_array_or_empty(mask, 2, torch.bool),
             input_array(h),
-            out.saved_tensors[0],
+            (states, values),
             out.y,
             out.last,
             slices=len(config.rows),
@@ -321,7 +324,8 @@ class TracedKernel(SequenceKernel):
         carry = initial_grad_state(grad_outputs.last, h)
         to_steps = steps.new_empty(B, T if needs_input_grad[X] else 0, F)
         to_y = h.new_empty(B, 0, h.shape[1]) if grad_outputs.y is None else grad_outputs.y
-        linked = link_programs(config, is_backward=True)
+        states, values = saved_tensors
+        linked = link_programs(config, "reading" if values.numel() else "backward")
         interpreter, _kept = linked.fetch(captured)
         parallel_for(
             _load_kernels().interpret_backward,
@@ -329,7 +333,7 @@ class TracedKernel(SequenceKernel):
             interpreter,
             input_array(steps),
             input_array_or_empty(mask, 2, torch.bool),
-            input_array(saved_tensors[0]),
+            (input_array(states), input_array(values)),
             (input_array(to_y), carry, to_steps),
             slices=len(config.rows),
         )
