@@ -36,6 +36,15 @@ def test_it_is_the_step(name, options, rows, masked):
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)
+@pytest.mark.sampled(5)
+def test_what_takes_too_much_memory_is_computed_again(name, options, monkeypatch):
+    monkeypatch.setattr(traced_kernel, "_MAX_SAVED_BYTES", -1)
+    call = call_of(name, 3, 9, options, masked=True)
+    expected = values_and_gradients(reference_loop, call)
+    assert_close(values_and_gradients(run_traced, call), expected)
+
+
+@pytest.mark.parametrize(("name", "options"), ALL, ids=str)
 @pytest.mark.sampled(3)
 def test_sizes_of_one(name, options):
     """Where sums have one term, and steps from entry to entry mean nothing."""

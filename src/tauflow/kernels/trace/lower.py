@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .graph import Graph
+from .joined_copies import join_copies
 from .lowering_mode import LoweringMode
 from .program import Array, ProgramBuilder, Register
 from .saved_values import find_saved_regions
@@ -350,6 +351,7 @@ def _assemble(
     kept += [one for one in (grad_output, *grad_inputs) if one is not None]
     kept += [place for _, place in totals]
     regions = [place.buffer for place in kept] + [fetch.buffer for fetch in builder.fetches]
+    join_copies(builder, {*regions, *saved})
     rows, floats, starts, size = builder.assemble(regions, saved)
     fixed = {place.buffer for place in kept}
     return StepProgram(

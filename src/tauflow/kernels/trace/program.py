@@ -25,6 +25,7 @@ COLUMNS = 22
 _ALIGNMENT = 16  # floats in the widest vector
 _MAX_UNROLLED = 64  # instructions that one operation may take
 _MAX_FLOATS = 1 << 24  # floats
+_MAX_REPEATED = 2048  # equal numbers in a row, which stay in the first-level cache
 
 
 class TracingError(Exception):
@@ -166,6 +167,10 @@ class ProgramBuilder:
         """Add the instructions of an operation whose places have one shape."""
         axes = _merge_axes(out.shape, (out, *read))
         n, (_, *inner) = axes[-1]
+        if code != COPY and 0 in inner and math.prod(out.shape) == n > _MAX_REPEATED:
+            out, *read = self._cut_rows(n, axes[-1][1], (out, *read))  # type: ignore[assignment]
+            axes = _merge_axes(out.shape, (out, *read))
+            n, (_, *inner) = axes[-1]
         if code != COPY and n > 1:  # which alone knows steps other than one
             read = tuple(
                 place if step == 1 else self.make_contiguous(place)
@@ -185,6 +190,22 @@ class ProgramBuilder:
                 )
                 numbers += [begin, row_steps[at], steps[at], repeated[at]]
             self._add(numbers, [place.buffer for place in (out, *read)], repeats)
+
+    def _cut_rows(
+        self, n: int, steps: Sequence[int], registers: Sequence[Register]
+    ) -> list[Register]:
+        """Return places of n numbers as rows, of which one is enough of what is the same in all."""
+        widths = (n // count for count in range(2, n + 1) if n % count == 0)
+        width = next(size for size in widths if size <= _MAX_REPEATED)
+        width = width if width > _MAX_REPEATED // 16 else n
+        found = []
+        for step, (buffer, offset, _, _) in zip(steps, registers, strict=True):
+            if step == 0:
+                row = self.make_contiguous(Register(buffer, offset, (1, width), (0, 0)))
+                found.append(row.expand((n // width, width)))
+            else:
+                found.append(Register(buffer, offset, (n // width, width), (width * step, step)))
+        return found
 
     def reduce(self, code: int, register: Register, dims: Sequence[int], out: Register) -> None:
         """Add the instructions of a sum, or a largest entry, over axes; ``out`` keeps them."""
