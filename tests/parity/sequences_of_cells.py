@@ -49,10 +49,10 @@ def values_and_gradients(run, call):
     return [*results, *(z if g is None else g for g, z in zip(found, none, strict=True))]
 
 
-def assert_close(actual, expected):
+def assert_close(actual, expected, tolerance=1e-5):
     for one, other in zip(actual, expected, strict=True):
         unit = max([1.0, *other.detach().abs().flatten().tolist()])
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * unit)
 
 
 class Spike(torch.autograd.Function):

@@ -1,16 +1,23 @@
 """Under ``torch.compile`` a kernel of the CPU is one operator, whatever the length."""
 
+import copy
+import gc
+
 import pytest
 import torch
 from kernel_variants import RECORDED, ROWS, example, name_of
+from sequences_of_cells import assert_close
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._pytree import tree_map_only
 
 import tauflow
-from tauflow.cells import CfCCell
+from tauflow.cells import CfCCell, PhasedLSTMCell
+from tauflow.cells.registry import MODELS as CATALOG
 from tauflow.errors import ShapeError
 from tauflow.kernels.engine import autograd as engine
 from tauflow.kernels.ltc import get_buffer_layout, get_layout
+from tauflow.kernels.select import KERNELS
+from tauflow.kernels.thresholds import _OWN_LOOPS
 
 MODULES = {
     "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),
@@ -44,7 +51,8 @@ def call(run, rnn, steps):
     h = torch.randn(3, rnn.state_size, generator=generator).mul(0.1).requires_grad_()
     y, last = run(x, h, dt=dt, mask=mask)
     pulled = (y * torch.linspace(-1, 1, y.numel()).view_as(y)).sum() + last.square().sum()
-    return y, last, *torch.autograd.grad(pulled, [x, h, dt, *rnn.parameters()])
+    leaves = [x, h, dt, *rnn.parameters()]
+    return y, last, *torch.autograd.grad(pulled, leaves, allow_unused=True, materialize_grads=True)
 
 
 @pytest.mark.sampled(9)
@@ -65,6 +73,66 @@ def test_eleven_lengths_are_compiled_once(name):
     ours, (nodes,) = operators(counter)
     assert ours == ["tauflow.sequence.default"] * len(rnn.cells)
     assert nodes < 140  # the loop over 10 steps had from 258 up to 1260 of them, for each cell
+
+
+TRACED = sorted(
+    entry
+    for entry, model in CATALOG.items()
+    if any(row.cell is model.cell and row in RECORDED for row in KERNELS)
+    and not issubclass(model.cell, (_OWN_LOOPS, PhasedLSTMCell))
+)
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("name", TRACED)
+def test_a_traced_step_is_one_operator(name):
+    """Of the reference loop's values and gradients, at several lengths."""
+    torch.manual_seed(0)
+    rnn, counter = tauflow.build(name, 3, 6), CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=True)
+    reference = copy.deepcopy(rnn)
+    reference.backend = "reference"
+    for steps in (13, 2, 9):
+        expected = call(reference, reference, steps)
+        assert_close(call(compiled, rnn, steps), expected, 1e-4)  # a CDE's are in the thousands
+    assert set(operators(counter)[0]) == {"tauflow.traced_sequence"}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["gnode", "gru-d", "ode-lstm"])
+def test_a_traced_step_has_second_derivatives(name):
+    torch.manual_seed(0)
+    rnn, x = tauflow.build(name, 3, 5), torch.randn(2, 3, 3, requires_grad=True)
+    found = []
+    for run in (rnn, torch.compile(rnn, backend="eager", fullgraph=True)):
+        (slope,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
+        found.append(
+            torch.autograd.grad(slope.square().sum(), [*rnn.parameters()], allow_unused=True)
+        )
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_cells_of_other_options_are_compiled_again():
+    x, found = torch.randn(2, 4, 3), []
+    rnn = tauflow.GNODE(3, 5)
+    for module in (rnn, rnn.replace(tau=3.0), copy.deepcopy(rnn)):
+        compiled = torch.compile(module, backend="eager", fullgraph=True)
+        found.append(compiled(x)[0])
+        torch.testing.assert_close(found[-1], module(x)[0])
+    assert not torch.allclose(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+
+
+def test_a_backward_pass_may_outlive_the_compiled_module():
+    torch.manual_seed(0)
+    rnn, x = tauflow.GNODE(3, 5), torch.randn(2, 4, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(rnn(x)[0].square().sum(), x)
+    y = torch.compile(rnn, backend="eager", fullgraph=True)(x)[0]
+    del rnn
+    torch.compiler.reset()
+    gc.collect()
+    torch.testing.assert_close(torch.autograd.grad(y.square().sum(), x)[0], expected)
 
 
 @pytest.mark.sampled(2)

@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError
 _ABSENT = object()
 _METHODS = (FunctionType, staticmethod, classmethod)
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
-_NOT_OPTIONS = frozenset({*_MODULE_ATTRIBUTES, "options", "_exact", "_parts_when_built"})
+_NOT_OPTIONS = frozenset({*_MODULE_ATTRIBUTES, "options", "_exact", "_parts_when_built", "_number"})
 
 
 def list_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:

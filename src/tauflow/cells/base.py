@@ -1,8 +1,10 @@
 """Base class of cells: one step of the state over a time step, with constant input."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from jaxtyping import Bool, Float
@@ -51,7 +53,23 @@ class _CellMeta(CaptureInitArgs):
             check_cell(cell, AbstractCell)
         cell.fix_options()
         cell.__dict__["_parts_when_built"] = take_snapshot(cell)
+        _add_number(cell)
         return cell
+
+
+_numbers = itertools.count()
+_numbered_cells = WeakValueDictionary[int, "AbstractCell"]()
+
+
+def _add_number(cell: "AbstractCell") -> None:
+    """Give a cell the number by which operators find it."""
+    number = cell.__dict__["_number"] = next(_numbers)
+    _numbered_cells[number] = cell
+
+
+def find_cell(number: int) -> "AbstractCell":
+    """Return the cell of a number."""
+    return _numbered_cells[number]
 
 
 class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
@@ -105,6 +123,13 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
 
     options: dict[str, Any]
     """The arguments the cell was built with; recorded automatically."""
+
+    _number: int
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of another cell, whose copy this is."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        _add_number(self)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

@@ -77,6 +77,7 @@ from .torch_rnn import (
     run_gru,
     run_lstm,
 )
+from .trace import operator as _operator  # noqa: F401 - which is registered
 from .trace.cuda_graphs import (
     cuda_graph_unsupported_reason,
     run_cuda_graph,

@@ -50,7 +50,7 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     which a traced backward pass makes again: a fifth of the time where products are nearly all.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
-        return False
+        return torch.compiler.is_compiling() and not isinstance(call.cell, _OWN_LOOPS)
     B, T, _ = call.x.shape
     is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
     if not (is_long(call) or is_short_served):  # to find a user's trace takes longer

@@ -258,7 +258,14 @@ def sequence_backward(
             GradOutputs(*grad_outputs),
             needs_input_grad,
         )
-    taken: set[int] = set()  # memory of what is returned, which no two may share
+    return make_operator_gradients(gradients, inputs, needs_input_grad)
+
+
+def make_operator_gradients(
+    gradients: Gradients, inputs: Inputs, needs_input_grad: NeedsInputGrad
+) -> list[Tensor]:
+    """Return gradients as an operator may: on memory of their own, empty where not wanted."""
+    taken: set[int] = set()
     return [
         _to_operator_gradient(gradient, tensor, taken) if want else tensor.new_empty(0)
         for gradient, tensor, want in zip(gradients, inputs, needs_input_grad, strict=True)
@@ -370,7 +377,7 @@ def recompute_gradients(
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves = [
-            _make_leaf(value, create_graph) if want else value
+            make_leaf(value, create_graph) if want else value
             for value, want in zip(inputs, needs_input_grad, strict=True)
         ]
         y, last = run_reference_steps(kernel, config, mask, *leaves)
@@ -409,6 +416,6 @@ def run_reference_steps(
     return y.to(kind), h.to(kind)
 
 
-def _make_leaf(value: Tensor, create_graph: bool) -> Tensor:
+def make_leaf(value: Tensor, create_graph: bool) -> Tensor:
     """Return the input under a separate node, past which its gradient is not pulled."""
     return value.view_as(value) if create_graph else value.detach().requires_grad_()

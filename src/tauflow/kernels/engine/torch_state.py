@@ -4,7 +4,8 @@ Another version of torch may move any of these, which ``tests/unit/kernels/test_
 notices.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -96,6 +97,20 @@ def clear_cublas_workspaces() -> None:
     forget: Callable[[], None] | None = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if forget is not None:  # not in builds for CPUs
         forget()
+
+
+_AUTOGRAD_KEYS = ("AutogradCPU", "AutogradOther", "ADInplaceOrView")
+
+
+@contextmanager
+def record_gradients() -> Iterator[None]:
+    """Let autograd record what runs within an operator, which it otherwise does not see."""
+    key_set, excluded = torch._C.DispatchKeySet, torch._C._dispatch_tls_local_exclude_set()
+    for name in _AUTOGRAD_KEYS:
+        excluded = excluded - key_set(getattr(torch._C.DispatchKey, name))
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
+        yield
 
 
 def is_graph_retained() -> bool:

@@ -21,7 +21,10 @@ from tauflow.cells.base import AbstractCell
 
 from .program import TracingError
 
-_NO_OPTIONS = {*vars(nn.Module()), "options", "_options_when_built", "_parts_when_built"}
+_NO_OPTIONS = {
+    *vars(nn.Module()),
+    *("options", "_options_when_built", "_parts_when_built", "_number"),
+}
 _LIBRARIES = ("torch", "tauflow")
 _STANDARD = ("abc", "builtins", "typing", "_operator")
 

@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow._internal.checks import is_tracing
-from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompute_steps
+from tauflow._internal.checks import is_jit_tracing, is_tracing
+from tauflow.cells.base import (
+    AbstractCell,
+    Precomputed,
+    StepSequence,
+    find_cell,
+    precompute_steps,
+)
 from tauflow.kernels.cpu.binding import (
     count_slices,
     import_kernels,
@@ -36,6 +42,7 @@ from tauflow.kernels.engine.kernel_spec import (
     X,
 )
 from tauflow.kernels.engine.requirements import NUMBA
+from tauflow.kernels.engine.torch_state import assume_constant_result
 from tauflow.kernels.engine.workspace import empty
 from tauflow.kernels.thresholds import is_long
 
@@ -93,7 +100,10 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the traced step of a cell cannot serve a call."""
     reason = NUMBA.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
-        reason = "a traced step cannot be traced"
+        number = getattr(call.cell, "_number", None)  # which what stands for a cell has not
+        if number is None or is_jit_tracing():
+            return "its traced step cannot be part of a trace"
+        return _find_operator_unsupported_reason(number)
     if reason is not None:
         return reason
     return INTERPRETER_TRACES.unsupported_reason(
@@ -107,7 +117,23 @@ def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     Raises:
         BackendError: the step does something today that it did not do before.
     """
+    if torch.compiler.is_compiling():
+        cell = call.cell
+        leaves = call.x, call.h, call.dt, [*cell.parameters(), *cell.buffers()]
+        about = call.mask, call.observed, cell._number, cell.training, cell.output_size
+        y, last = torch.ops.tauflow.traced_sequence(*leaves, *about)
+        return y, last
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
+
+
+@assume_constant_result
+def _find_operator_unsupported_reason(number: int) -> str | None:
+    """Return why the traced step of a cell cannot be an operator of a compiler."""
+    cell = find_cell(number)
+    x, dt = torch.zeros(1, 1, cell.input_size), torch.ones(1, 1, 1)
+    call = KernelCall(cell, x, torch.zeros(1, cell.state_size), dt)
+    with torch.enable_grad():
+        return INTERPRETER_TRACES.unsupported_reason(call, (False, 1), _prepare_inputs)
 
 
 _MAX_PLANNED = 64  # numbers of rows and threads, and what of a step's inputs learns
