@@ -161,13 +161,9 @@ def run_model(
                 part.backend = "reference"
         inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
     x = inputs["x"] if scaling is None else scaling.scale_inputs_in_double(inputs["x"]).to(dtype)
-    names = {"dt": inputs.get("dt", exported.fixed_dt), **_select_masks(inputs)}
-    y, h = model(x, inputs["h_in"], **names)
+    masks = {name: inputs[name] for name in ("mask", "observed") if name in inputs}
+    y, h = model(x, inputs["h_in"], dt=inputs.get("dt", exported.fixed_dt), **masks)
     return y if scaling is None else scaling.unscale_outputs_in_double(y).to(dtype), h
-
-
-def _select_masks(inputs: NamedInputs) -> NamedInputs:
-    return {name: inputs[name] for name in ("mask", "observed") if name in inputs}
 
 
 def run_step_by_step(run: RunExported, inputs: NamedInputs) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ import io
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def read_csv_table(
     return Frame(str(path), dict(zip(header, columns, strict=True)), numbers, is_file=True)
 
 
+@dataclass
 class _CsvReader:
     """The content of a CSV file.
 
@@ -76,12 +78,15 @@ class _CsvReader:
         path: of the file, for messages.
         delimiter: between cells.
         content: its bytes.
+        header: names of the columns, once they are read.
+        header_row: the row that they stand in, counted from 1.
     """
 
-    def __init__(self, path: Path | InMemoryFile, delimiter: str, content: bytes) -> None:
-        self.path, self.content, self.delimiter = path, content, delimiter
-        self.header: list[str] = []
-        self.header_row = 0
+    path: Path | InMemoryFile
+    delimiter: str
+    content: bytes
+    header: list[str] = field(default_factory=list)
+    header_row: int = 0
 
     def parse_rows(self) -> Iterator[list[str]]:
         """Yield the cells of each record.

@@ -339,7 +339,7 @@ class _Describer:
         if time is None or one.kind != INTEGERS or one.values is None:
             return False
         if time.is_time:
-            return bool(find_part(one))
+            return bool(find_part(one)) and one.is_constant_in(time.codes)
         steps = np.diff(one.values[rows])[np.diff(group[rows]) == 0]
         return share(steps == gaps) > 0.999
 

@@ -533,3 +533,10 @@ def test_rows_without_an_id_are_said_to_have_none():
     assert (found.options["id"], found.options["time"]) == ("id", "day")
     with pytest.raises(DataError, match="is empty, expected an id"):
         load_table(frame, Schema(**found.options))
+
+
+def test_a_day_that_differs_between_patients_at_one_time_is_not_known_ahead():
+    frame = sites(day=np.concatenate([np.arange(200) // 24 + start for start in (1, 4, 9)]))
+    assert describe_table(frame, {}).roles["day"].name == "feature"
+    same = sites(day=np.tile(HOURS.day, 3))
+    assert describe_table(same, {}).roles["day"].name == "known"
