@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .inference import Series, ZeroShotAnswer, are_whole, forecast, gather_members
 from .network import QUANTILE_LEVELS, ZeroShotNetwork
@@ -43,8 +44,9 @@ class Blend:
             share of the values; of whole numbers the one with the lowest pinball loss.
         middle: median of all values of the table.
         gap: median time between values of its members.
-        errors: mean absolute errors on members that were left out of the fit, by method; the
-            smallest one chose the weights.
+        errors: mean absolute errors on members that were left out of the fit, by method, without
+            simple forecasts that are not better than others by two standard errors; the smallest
+            one chose the weights.
     """
 
     weights: Floats
@@ -72,6 +74,8 @@ _ALONE = {
     "regression on other ids": np.eye(1, 12, 3)[0],
 }
 """Weights of one forecast each, in the order in which ties are decided."""
+_USUAL = ("last value", "zero-shot", "blended")
+_CLEARLY = 2.0  # standard errors
 
 
 def _list_pulls(
@@ -178,14 +182,37 @@ def fit_least_deviations(x: Floats, y: Floats, start: Floats, *, ridge: float = 
     return weights
 
 
+def _compare(
+    guesses: dict[str, Floats], moved: Floats, member: NDArray[np.intp]
+) -> dict[str, float]:
+    """Return mean absolute errors of the forecasts that may be taken, by name.
+
+    Args:
+        guesses: how far each forecast moves from the last value, (N,).
+        moved: how far the values did, (N,).
+        member: whose they are, (N,).
+    """
+    errors = {name: np.abs(moved - one) for name, one in guesses.items()}
+    means = {name: float(one.mean()) for name, one in errors.items()}
+    usual = min(_USUAL, key=lambda name: means[name])
+    row = np.unique(member, return_inverse=True)[1]
+
+    def is_clearly_better(name: str) -> bool:
+        gain = np.bincount(row, errors[usual] - errors[name])
+        return bool(gain.sum() > _CLEARLY * np.sqrt(len(gain)) * gain.std())
+
+    return {name: means[name] for name in means if name in _USUAL or is_clearly_better(name)}
+
+
 def fit_blend(
     network: ZeroShotNetwork, members: Sequence[Series], population: Population | None = None
 ) -> Blend | None:
     """Return a blend fitted on members of a table; ``None`` of too few.
 
     Each fifth of the members is forecast by the last value, the zero-shot median, each of the other
-    forecasts alone, and a fit to the other fifths; what does best over all of them is chosen, which
-    is never worse than the simple ones there.
+    forecasts alone, and a fit to the other fifths; what does best over all of them is chosen. One
+    of the other forecasts alone is chosen only if it is better by two standard errors over members,
+    as few members say little of so many.
 
     Args:
         network: the network.
@@ -207,7 +234,8 @@ def fit_blend(
         _list_pulls((one.t, one.y), one.q, answer, middle, gap)
         for one, answer in zip(origins, found, strict=True)
     ]
-    fold = np.repeat([one.member % _FOLDS for one in origins], [len(one.q) for one in origins])
+    member = np.repeat([one.member for one in origins], [len(one.q) for one in origins])
+    fold = member % _FOLDS
     x, quantiles = np.concatenate(pulls), np.concatenate([one.quantiles for one in found])
     moved = np.concatenate([one.target - one.y[-1] for one in origins])
     left_out = np.empty(len(moved))
@@ -219,7 +247,7 @@ def fit_blend(
     is_whole = are_whole(members)
     if is_whole:
         guesses = {name: np.round(start + one) - start for name, one in guesses.items()}
-    errors = {name: float(np.abs(moved - one).mean()) for name, one in guesses.items()}
+    errors = _compare(guesses, moved, member)
     best = min(errors, key=lambda name: errors[name])
     chosen = _ALONE[best] if best in _ALONE else fit_least_deviations(x, moved, ZERO_SHOT)
     forecasts = left_out if best == "blended" else x @ chosen
