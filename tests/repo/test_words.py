@@ -65,7 +65,7 @@ def test_private_words_have_been_replaced():
 # Packages whose locals are named for what they hold, and whose prose says what it means.
 NAMED_PACKAGES = (
     *("analysis", "compat", "data", "evaluation", "models", "plotting", "predict", "solvers"),
-    *("runs", "sequence", "wirings", "zoo"),
+    *("runs", "sequence", "tabular", "wirings", "zoo"),
 )
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),

@@ -125,26 +125,26 @@ def profile_column(frame: Frame, name: str, time_format: str | None = None) -> C
     """
     values = frame.columns[name]
     codes, cells = factorize(values)
-    found = ColumnProfile(name, TEXT, codes, len(cells))
+    profile = ColumnProfile(name, TEXT, codes, len(cells))
     if not cells:
-        return replace(found, kind=EMPTY)
+        return replace(profile, kind=EMPTY)
     times = _read_as_times(values, codes, cells, time_format)
     if times is not None:
-        return replace(found, **times)
+        return replace(profile, **times)
     if values.dtype.kind == "O":
         if set(map(str, cells)) <= set(BOOLEAN_TEXTS):
-            return replace(found, kind=BOOLEANS)
+            return replace(profile, kind=BOOLEANS)
         numbers = [parse_number(cell) for cell in cells]
         if None in numbers:
             is_clock = all(_HALF_DAY.fullmatch(str(cell)) for cell in cells)
-            return replace(found, kind=CLOCK) if is_clock else found
+            return replace(profile, kind=CLOCK) if is_clock else profile
         values = np.append(np.array(numbers, np.float64), math.nan)[codes]
     elif values.dtype.kind == "b":
-        return replace(found, kind=BOOLEANS)
+        return replace(profile, kind=BOOLEANS)
     values = values.astype(np.float64)
     there = values[codes >= 0]
     kind = INTEGERS if bool((there == np.floor(there)).all()) else FLOATS
-    return replace(found, kind=kind, values=values)
+    return replace(profile, kind=kind, values=values)
 
 
 def _read_as_times(
@@ -165,9 +165,9 @@ def _read_as_times(
     firsts = np.unique(codes[codes >= 0], return_index=True)[1]
     few = Frame("", {"t": values[codes >= 0][firsts]}, firsts)
     fits = list[tuple[tuple[float, int], str | None, Floats, str]]()
-    for one in forms:
+    for written in forms:
         try:
-            read = few if one is None else parse_times(few, "t", one)
+            read = few if written is None else parse_times(few, "t", written)
             times = read_times(read, "t", None)
         except TauflowError:
             continue
@@ -175,17 +175,17 @@ def _read_as_times(
             kind = DURATIONS if read.columns["t"].dtype.kind == "m" else DATES
             rows = np.append(times.values, math.nan)[codes]
             steps = np.diff(rows[codes >= 0])
-            fits.append(((-share(steps > 0), len(np.unique(steps))), one, rows, kind))
+            fits.append(((-share(steps > 0), len(np.unique(steps))), written, rows, kind))
     if not fits:
         return None
-    best, _, found, kind = min(fits, key=lambda fit: fit[0])
-    there = found[codes >= 0]
+    best, _, best_times, kind = min(fits, key=lambda fit: fit[0])
+    there = best_times[codes >= 0]
     of_day = forms == (ELAPSED,) and there.min() >= 0 and there.max() < _HOURS_OF_DAY
     if of_day and (np.diff(there) < 0).any():  # turns back, as no elapsed time does
         kind = CLOCK
     return {
         "kind": kind,
-        "values": found,
+        "values": best_times,
         "formats": tuple(f for rank, f, *_ in fits if f and rank == best),
     }
 
@@ -196,7 +196,7 @@ def find_missing_markers(frame: Frame) -> tuple[str, ...]:
     They are words such as ``nil`` or ``-`` in columns whose other cells are all numbers, more
     different ones than there are such words.
     """
-    found: set[str] = set()
+    all_words: set[str] = set()
     for name, values in frame.columns.items():
         if values.dtype.kind != "O":
             continue
@@ -204,17 +204,17 @@ def find_missing_markers(frame: Frame) -> tuple[str, ...]:
         words = {c for c in cells if isinstance(c, str) and c.lower() in LIKELY_MISSING}
         others = [cell for cell in cells if not (isinstance(cell, str) and cell in words)]
         if len(others) > len(words) and None not in map(parse_number, others):
-            found |= words
-    return tuple(sorted(found))
+            all_words |= words
+    return tuple(sorted(all_words))
 
 
 def describe_codes(profiles: Sequence[ColumnProfile]) -> list[str]:
     """Return hints on numbers that may mean "missing", far outside the rest or alone below 0."""
-    found: dict[float, list[str]] = {}
-    for one in profiles:
-        if not one.is_number or one.values is None or one.count < 3:
+    names_by_code: dict[float, list[str]] = {}
+    for column in profiles:
+        if not column.is_number or column.values is None or column.count < 3:
             continue
-        values = one.values[one.codes >= 0]
+        values = column.values[column.codes >= 0]
         code = find_placeholder(values)
         for other in _CODES if code is None else ():
             rest = values[values != other]
@@ -222,32 +222,32 @@ def describe_codes(profiles: Sequence[ColumnProfile]) -> list[str]:
             if rest.size < values.size and beyond:
                 code = other
         if code is not None:
-            found.setdefault(code, []).append(one.name)
+            names_by_code.setdefault(code, []).append(column.name)
     return [
         f"{code:.0f} in {', '.join(map(repr, names))} may mean that a value is missing: "
         f"--missing={code:.0f} says so."
-        for code, names in found.items()
+        for code, names in names_by_code.items()
     ]
 
 
-def describe_units(one: ColumnProfile | None) -> list[str]:
+def describe_units(column: ColumnProfile | None) -> list[str]:
     """Return a hint on times in seconds beside some in milliseconds."""
-    if one is None or not one.is_number or one.values is None:
+    if column is None or not column.is_number or column.values is None:
         return []
-    low, high = np.nanmin(one.values), np.nanmax(one.values)
+    low, high = np.nanmin(column.values), np.nanmax(column.values)
     if not (low > _SINCE_1970 and high > 300 * low):
         return []
     return [
-        f"{one.name!r} holds {low:.0f} and {high:.0f}: seconds beside milliseconds? Bring them to "
-        "one unit."
+        f"{column.name!r} holds {low:.0f} and {high:.0f}: seconds beside milliseconds? Bring them "
+        "to one unit."
     ]
 
 
-def share_of_values(one: ColumnProfile, frame: Frame, most: int = 10) -> list[tuple[str, float]]:
+def share_of_values(column: ColumnProfile, frame: Frame, most: int = 10) -> list[tuple[str, float]]:
     """Return the few values of a column, the most frequent first, each with its share; or none."""
-    if not 1 <= one.count <= most:
+    if not 1 <= column.count <= most:
         return []
-    texts, codes = frame.texts(one.name)
+    texts, codes = frame.texts(column.name)
     counts = np.bincount(codes[codes >= 0])
     order = sorted(range(len(texts)), key=lambda n: (-counts[n], texts[n]))
     return [(texts[n], float(counts[n] / counts.sum())) for n in order]

@@ -80,7 +80,7 @@ class Description:
     @property
     def roles(self) -> dict[str, Role]:
         """What each column seems to be for."""
-        return {name: one.role for name, one in self.columns.items()}
+        return {name: column.role for name, column in self.columns.items()}
 
 
 def describe_table(table: Any, known: Mapping[str, Any]) -> Description:
@@ -89,7 +89,7 @@ def describe_table(table: Any, known: Mapping[str, Any]) -> Description:
     Args:
         table: as :func:`tauflow.data.from_table` takes it.
         known: fields of :class:`tauflow.data.TableOptions` that are known. ``None`` as ``id``,
-            ``time``, ``target`` or ``long`` says that there is none.
+            ``time``, ``target`` or ``long`` says that no column has that role.
 
     Raises:
         TauflowError: the file is no table, or has no such column.
@@ -101,12 +101,12 @@ class _Describer:
     """Suggests one role after the other."""
 
     def __init__(self, table: Any, known: Mapping[str, Any]) -> None:
-        said = {name: known[name] for name in READ_OPTIONS if known.get(name) is not None}
-        frame = read_table(table, TableOptions(**said))
-        if "na_values" not in said and (markers := find_missing_markers(frame)):
-            said["na_values"] = markers
-            frame = read_table(table, TableOptions(**said))
-        self.frame, self.known = frame, {**known, **said}
+        options = {name: known[name] for name in READ_OPTIONS if known.get(name) is not None}
+        frame = read_table(table, TableOptions(**options))
+        if "na_values" not in options and (markers := find_missing_markers(frame)):
+            options["na_values"] = markers
+            frame = read_table(table, TableOptions(**options))
+        self.frame, self.known = frame, {**known, **options}
         self.options = {k: v for k, v in self.known.items() if v is not None}
         self.roles: dict[str, Role] = {}
         named = list_role_columns(self.known)
@@ -117,12 +117,16 @@ class _Describer:
                 self.roles.setdefault(frame.check_name(name, role), Role(role, "as given"))
         forms = {known.get("time"): known.get("time_format")}
         self.profiles = [profile_column(frame, name, forms.get(name)) for name in frame.columns]
-        self.by_name = {one.name: one for one in self.profiles}
+        self.by_name = {column.name: column for column in self.profiles}
         self.hints: list[str] = []
         self.problem: str | None = None
 
     def _free(self) -> list[ColumnProfile]:
-        return [one for one in self.profiles if one.name not in self.roles and one.kind != EMPTY]
+        return [
+            column
+            for column in self.profiles
+            if column.name not in self.roles and column.kind != EMPTY
+        ]
 
     def describe(self) -> Description:
         barred = [name for name, role in self.roles.items() if role.name not in ("id", "time")]
@@ -147,24 +151,24 @@ class _Describer:
                 f"Rows of an id ({keys.id.name!r}) are not next to each other: they are put "
                 "together by --id."
             )
-        others = [one for one in self.profiles if one not in (keys.id, keys.time)]
+        others = [column for column in self.profiles if column not in (keys.id, keys.time)]
         self.hints += [*describe_units(keys.time), *describe_codes(others)]
-        found = {
+        columns = {
             n: ColumnDescription(p, self.roles.get(n, Role("feature")))
             for n, p in self.by_name.items()
         }
         return Description(
-            *(found, self.options, self.frame, self.hints, self.problem),
+            *(columns, self.options, self.frame, self.hints, self.problem),
             *(lengths, gaps, lead_time),
         )
 
     # Ids and times.
 
     def _take_keys(self, keys: Keys) -> None:
-        for role, one in {"id": keys.id, "time": keys.time}.items():
-            if one is not None and role not in self.known:
-                self.options[role] = one.name
-                self.roles[one.name] = Role(role, format_count(one.count, "different value"))
+        for role, column in {"id": keys.id, "time": keys.time}.items():
+            if column is not None and role not in self.known:
+                self.options[role] = column.name
+                self.roles[column.name] = Role(role, format_count(column.count, "different value"))
         if keys.long is not None and "long" not in self.known:
             self.options["long"] = keys.long
             self.roles |= dict(zip(keys.long, (Role("variable"), Role("value")), strict=True))
@@ -200,23 +204,27 @@ class _Describer:
 
     def _explain_keys(self, keys: Keys) -> str | None:
         """Say why times or ids that columns are named after cannot be read so."""
-        for one in self._free():
-            unread = one.kind == TEXT and is_time_name(one.name)
+        for column in self._free():
+            unread = column.kind == TEXT and is_time_name(column.name)
             if unread and keys.time is None and "time" not in self.known:
                 why = "Say its form: --time-format."
                 try:
-                    read_times(self.frame, one.name, None)
+                    read_times(self.frame, column.name, None)
                 except TauflowError as error:
                     why = str(error)
                 return (
-                    f"column {one.name!r} is named like a time, and cannot be read as one: {why} "
-                    "Or name another column (--time), or none: --time none."
+                    f"column {column.name!r} is named like a time, and cannot be read as one: "
+                    f"{why} Or name another column (--time), or none: --time none."
                 )
-            is_id = is_id_name(one.name) and one.kind in (TEXT, INTEGERS) and not one.is_row_number
-            single = is_id and one.count > 0.9 * len(self.frame)
+            is_id = (
+                is_id_name(column.name)
+                and column.kind in (TEXT, INTEGERS)
+                and not column.is_row_number
+            )
+            single = is_id and column.count > 0.9 * len(self.frame)
             if single and keys.id is None and "id" not in self.known:
                 return (
-                    f"each value of {one.name!r} has one row, and one row per id is no "
+                    f"each value of {column.name!r} has one row, and one row per id is no "
                     "sequence. Name a column whose values come in several rows (--id), or --id "
                     "none if all rows are one series."
                 )
@@ -233,17 +241,17 @@ class _Describer:
     # Everything else.
 
     def _take_target(self) -> None:
-        names = {one.name.lower() for one in self.profiles}
+        names = {column.name.lower() for column in self.profiles}
         fitting = []
-        for one in self._free():
-            found = _TARGET.search(one.name)
-            if found is None or one.is_row_number or one.count < 2 or one.is_time:
+        for column in self._free():
+            match = _TARGET.search(column.name)
+            if match is None or column.is_row_number or column.count < 2 or column.is_time:
                 continue
-            word = found[1].lower()
-            few = one.count <= (MAX_CATEGORIES if one.kind == TEXT else MAX_INTEGER_CLASSES)
+            word = match[1].lower()
+            few = column.count <= (MAX_CATEGORIES if column.kind == TEXT else MAX_INTEGER_CLASSES)
             is_place = word == "y" and {"x", "z"} <= names
             if not is_place and (few or word in ("target", "outcome", "y", "label")):
-                fitting.append((_TARGETS.index(word), one.name))
+                fitting.append((_TARGETS.index(word), column.name))
         if fitting:
             name = min(fitting, key=lambda f: f[0])[1]
             self.options["target"] = (name,)
@@ -254,22 +262,22 @@ class _Describer:
         group = None
         if "long" in self.options:
             group = search.combine([self.options.get("id"), self.options.get("time")])
-        for one in self.profiles:
-            reason = None if one.name in self.roles else self._find_reason(one)
-            differs = group is not None and not one.is_constant_in(group)
-            if reason is None and differs and one.name not in self.roles:
+        for column in self.profiles:
+            reason = None if column.name in self.roles else self._find_reason(column)
+            differs = group is not None and not column.is_constant_in(group)
+            if reason is None and differs and column.name not in self.roles:
                 reason = "differs between values of one time"
             if reason is not None:
-                self.roles[one.name] = Role("left out", reason)
+                self.roles[column.name] = Role("left out", reason)
 
-    def _find_reason(self, one: ColumnProfile) -> str | None:
+    def _find_reason(self, column: ColumnProfile) -> str | None:
         """Return why a column is no feature, ``None`` if it may be one."""
-        if one.kind in (EMPTY, CLOCK) or one.is_time:
-            return f"holds {one.kind}"
-        if one.is_row_number:
+        if column.kind in (EMPTY, CLOCK) or column.is_time:
+            return f"holds {column.kind}"
+        if column.is_row_number:
             return "numbers the rows"
         try:
-            build_inputs(self.frame, [one.name])
+            build_inputs(self.frame, [column.name])
         except TauflowError as error:
             return str(error)
         return None
@@ -280,7 +288,7 @@ class _Describer:
         if keys.time is not None and keys.time.values is not None:
             values = keys.time.values
             if "duplicates" not in self.known and keys.unique < 1 and self.problem is None:
-                numbers = any(one.is_number for one in self.profiles)
+                numbers = any(column.is_number for column in self.profiles)
                 self.options["duplicates"] = "mean" if numbers else "last"
             order = np.argsort(group, kind="stable")
             back = (np.diff(values[order]) < 0) & (np.diff(group[order]) == 0)
@@ -294,14 +302,14 @@ class _Describer:
     def _take_features(self, group: Indices, rows: Indices, gaps: Floats) -> None:
         """Say which columns are inputs, and which of these have one value per id."""
         forecast = TableOptions(**self.options).is_forecast
-        for one in self.profiles:
-            if one.name not in self.roles:
-                self.roles[one.name] = self._decide_role(one, group, rows)
-                if forecast and self._repeats_times(one, group, rows, gaps):
-                    self.roles[one.name] = Role("known", f"repeats {self.options['time']!r}")
-        given = self.options.get("features") or self.by_name
-        kept = {
-            role: [name for name in given if name in self.roles and self.roles[name].name == role]
+        for column in self.profiles:
+            if column.name not in self.roles:
+                self.roles[column.name] = self._decide_role(column, group, rows)
+                if forecast and self._repeats_times(column, group, rows, gaps):
+                    self.roles[column.name] = Role("known", f"repeats {self.options['time']!r}")
+        listed = self.options.get("features") or self.by_name
+        names_by_role = {
+            role: [name for name in listed if name in self.roles and self.roles[name].name == role]
             for role in ("feature", "static", "known")
         }
         is_part = "left out" in {role.name for role in self.roles.values()}
@@ -309,38 +317,40 @@ class _Describer:
             variable, value = self.options["long"]
             names, codes = self.frame.texts(variable)
             filled = np.unique(codes[self.by_name[value].codes >= 0])
-            kept["feature"][:0] = [names[code] for code in filled]
+            names_by_role["feature"][:0] = [names[code] for code in filled]
             is_part |= len(filled) < len(names)
-        if not any(kept.values()):
+        if not any(names_by_role.values()):
             self.problem = "no column is left that could be a feature."
         elif is_part and "features" not in self.known:
-            self.options["features"] = tuple(name for names in kept.values() for name in names)
+            self.options["features"] = tuple(
+                name for names in names_by_role.values() for name in names
+            )
         for role in ("static", "known"):
-            if kept[role] and role not in self.known:
-                self.options[role] = tuple(kept[role])
+            if names_by_role[role] and role not in self.known:
+                self.options[role] = tuple(names_by_role[role])
 
-    def _decide_role(self, one: ColumnProfile, group: Indices, rows: Indices) -> Role:
+    def _decide_role(self, column: ColumnProfile, group: Indices, rows: Indices) -> Role:
         """Return the role of a column whose id and time are known."""
-        there = one.codes >= 0
+        there = column.codes >= 0
         first = np.unique(group[rows], return_index=True)[1]
         late = np.bincount(group[there], minlength=len(first))[~there[rows[first]]].any()
-        if late or not one.is_constant_in(group):
+        if late or not column.is_constant_in(group):
             return Role("feature")
-        is_number = one.kind == INTEGERS and one.count > 0.9 * len(first) > 9
-        if is_number and one.values is not None and np.nanmin(np.abs(one.values)) >= 100:
+        is_number = column.kind == INTEGERS and column.count > 0.9 * len(first) > 9
+        if is_number and column.values is not None and np.nanmin(np.abs(column.values)) >= 100:
             return Role("left out", "another number of the id, by its values")
         return Role("static", "one value per id" if "id" in self.options else "one value")
 
     def _repeats_times(
-        self, one: ColumnProfile, group: Indices, rows: Indices, gaps: Floats
+        self, column: ColumnProfile, group: Indices, rows: Indices, gaps: Floats
     ) -> bool:
         """Whether a column repeats the times: a part of a date, or times from another start."""
         time = self.by_name.get(self.options.get("time", ""))
-        if time is None or one.kind != INTEGERS or one.values is None:
+        if time is None or column.kind != INTEGERS or column.values is None:
             return False
         if time.is_time:
-            return bool(find_part(one)) and one.is_constant_in(time.codes)
-        steps = np.diff(one.values[rows])[np.diff(group[rows]) == 0]
+            return bool(find_part(column)) and column.is_constant_in(time.codes)
+        steps = np.diff(column.values[rows])[np.diff(group[rows]) == 0]
         return share(steps == gaps) > 0.999
 
     def _choose_windows(self, group: Indices, lengths: Indices, gaps: Floats) -> str | None:

@@ -86,52 +86,61 @@ class KeySearch:
     ) -> None:
         pandas = require("pandas", extra="tables")
         self.known, self.rows = known, len(profiles[0].codes)
-        self.by_name = {one.name: one for one in profiles}
+        self.by_name = {column.name: column for column in profiles}
         self.factorize = pandas.factorize
-        self.free = [one for one in profiles if one.name not in barred and one.kind != EMPTY]
+        self.free = [
+            column for column in profiles if column.name not in barred and column.kind != EMPTY
+        ]
 
     def count_unique(self, *columns: ColumnProfile | None) -> float:
         """Return how many rows differ in some columns, as a share of all."""
         return (
-            int(self.combine([None if one is None else one.name for one in columns]).max()) + 1
+            int(self.combine([None if column is None else column.name for column in columns]).max())
+            + 1
         ) / self.rows
 
     def combine(self, names: Sequence[str | None]) -> Indices:
         """Return codes of rows that are alike in all of some columns."""
-        whole = np.zeros(self.rows, np.int64)
+        combined = np.zeros(self.rows, np.int64)
         for name in names:
             if name is not None:
-                one = self.by_name[name]
-                whole = self.factorize(whole * (one.count + 1) + one.codes + 1)[0]
-        return whole
+                column = self.by_name[name]
+                combined = self.factorize(combined * (column.count + 1) + column.codes + 1)[0]
+        return combined
 
     def choose(self) -> Keys:
         """Return which columns are ids, times, variable and value."""
-        times = [one for one in self.free if one.values is not None and one.kind != CLOCK]
-        times = [one for one in times if is_time_name(one.name) or not one.is_row_number]
+        times = [
+            column for column in self.free if column.values is not None and column.kind != CLOCK
+        ]
+        times = [
+            column for column in times if is_time_name(column.name) or not column.is_row_number
+        ]
         if "time" in self.known:
             times = [self.by_name[self.known["time"]]] if self.known["time"] else []
         if "id" in self.known:
             ids = [self.by_name[self.known["id"]] if self.known["id"] else None]
         else:
             ids = [None, *self._list_ids()]
-        found = self._pair_with_times(ids[0], times)
-        if found[-1].long and len(ids) > 1:  # a unit is no id
-            variable = self.by_name[found[-1].long[0]].codes
-            ids = [one for one in ids if one is None or not one.is_constant_in(variable)]
-        for one in ids[1:]:
-            found += self._pair_with_times(one, times)
-        return max(found, key=lambda keys: keys.points)
+        candidates = self._pair_with_times(ids[0], times)
+        if candidates[-1].long and len(ids) > 1:  # a unit is no id
+            variable = self.by_name[candidates[-1].long[0]].codes
+            ids = [
+                column for column in ids if column is None or not column.is_constant_in(variable)
+            ]
+        for column in ids[1:]:
+            candidates += self._pair_with_times(column, times)
+        return max(candidates, key=lambda keys: keys.points)
 
     def _list_ids(self) -> list[ColumnProfile]:
         fitting = []
-        for one in self.free:
-            named = is_id_name(one.name)
-            fits = one.kind in (TEXT, INTEGERS) and one.missing <= 0.01 and one.count > 1
-            if not fits or one.is_row_number or (_VARIABLE.search(one.name) and not named):
+        for column in self.free:
+            named = is_id_name(column.name)
+            fits = column.kind in (TEXT, INTEGERS) and column.missing <= 0.01 and column.count > 1
+            if not fits or column.is_row_number or (_VARIABLE.search(column.name) and not named):
                 continue
-            if self.rows / one.count >= (1.1 if named else 1.5):
-                fitting.append(one)
+            if self.rows / column.count >= (1.1 if named else 1.5):
+                fitting.append(column)
         fitting.sort(key=lambda o: (not is_id_name(o.name), not o.is_contiguous, o.count))
         return fitting[:_MAX_IDS]
 
@@ -142,12 +151,12 @@ class KeySearch:
         points = 0.0
         if id_ is not None:
             points = 2.5 * is_id_name(id_.name) + id_.is_contiguous - 2.0
-        found = [Keys(id_, None, self.count_unique(id_), points=points)]
+        candidates = [Keys(id_, None, self.count_unique(id_), points=points)]
         group = np.zeros(self.rows, np.int64) if id_ is None else id_.codes
         order = np.argsort(group, kind="stable")
         inner = np.diff(group[order]) == 0
-        pairs = [self._pair(id_, one, order, inner) for one in times if one is not id_]
-        return found + sorted((p for p in pairs if p), key=lambda keys: keys.points)
+        pairs = [self._pair(id_, column, order, inner) for column in times if column is not id_]
+        return candidates + sorted((p for p in pairs if p), key=lambda keys: keys.points)
 
     def _pair(
         self, id_: ColumnProfile | None, time: ColumnProfile, order: Indices, inner: Bools
@@ -155,10 +164,10 @@ class KeySearch:
         """Return an id and a time with their points; ``None`` if they are none."""
         assert time.values is not None
         steps = np.diff(time.values[order])[inner]
-        named, given = is_time_name(time.name), "time" in self.known
+        named, is_said = is_time_name(time.name), "time" in self.known
         is_plain = not (named or time.is_time)
         turns = min(share(steps > 0), share(steps < 0)) > 0.03
-        if is_plain and not given and (turns or is_id_name(time.name)):
+        if is_plain and not is_said and (turns or is_id_name(time.name)):
             return None
         unique, long = self.count_unique(id_, time), None
         if self.known.get("long"):
@@ -175,7 +184,7 @@ class KeySearch:
         stands = not steps.size or share(steps == 0) > (0.98 if long else 0.9)
         few = unique < 0.3 and not (id_ is not None and is_id_name(id_.name))
         alone = is_plain and (strictly < 0.97 or unique < 0.9 or (counter and id_ is None))
-        if not given and (stands or few or alone or time.missing > 0.02):
+        if not is_said and (stands or few or alone or time.missing > 0.02):
             return None
         points = 4.0 * time.is_time + 3 * named + 2 * bool(_AGE.search(time.name)) - counter
         points += (strictly > 0.95) + 4 * unique + (unique == 1) - 2 * (time.missing > 0)
@@ -197,25 +206,27 @@ class KeySearch:
     def _find_long(self, id_: ColumnProfile | None, time: ColumnProfile) -> tuple[str, str] | None:
         """Return columns of variable and value that tell rows of one time apart."""
         keys = self.combine([None if id_ is None else id_.name, time.name])
-        others = [one for one in self.free if one not in (id_, time) and not one.is_row_number]
-        others = [one for one in others if not one.is_constant_in(keys)]
+        others = [
+            column for column in self.free if column not in (id_, time) and not column.is_row_number
+        ]
+        others = [column for column in others if not column.is_constant_in(keys)]
         variables = [
-            one
-            for one in others
-            if (one.kind == TEXT or (one.kind == INTEGERS and _VARIABLE.search(one.name)))
-            and 2 <= one.count <= min(1000, self.rows / 4)
-            and one.missing == 0
-            and (id_ is not None or _VARIABLE.search(one.name))
-            and self.count_unique(id_, time, one) > 0.9
+            column
+            for column in others
+            if (column.kind == TEXT or (column.kind == INTEGERS and _VARIABLE.search(column.name)))
+            and 2 <= column.count <= min(1000, self.rows / 4)
+            and column.missing == 0
+            and (id_ is not None or _VARIABLE.search(column.name))
+            and self.count_unique(id_, time, column) > 0.9
         ]
         for variable in sorted(variables, key=lambda o: (not _VARIABLE.search(o.name), o.count)):
             values = [
-                one
-                for one in others
-                if one is not variable and not one.is_constant_in(variable.codes)
+                column
+                for column in others
+                if column is not variable and not column.is_constant_in(variable.codes)
             ]
-            numbers = [one for one in values if one.is_number]
-            named = [one for one in numbers if _VALUE.search(one.name)]
+            numbers = [column for column in values if column.is_number]
+            named = [column for column in numbers if _VALUE.search(column.name)]
             numbers = named if len(numbers) > 1 else numbers
             if len(numbers) == 1 and (len(values) == 1 or _VARIABLE.search(variable.name)):
                 return variable.name, numbers[0].name
@@ -226,10 +237,12 @@ class KeySearch:
         chosen = keys.time
         if chosen is not None and chosen.kind == DATES and not chosen.is_whole_day:
             return None
-        free = [one for one in dict.fromkeys([*self.free, keys.id, chosen]) if one is not None]
-        days = [one for one in free if one.kind == DATES and one.is_whole_day][:1]
-        parts = {part: one for one in reversed(free) if (part := find_part(one))}
-        clocks = [one for one in free if one.kind == CLOCK]
+        free = [
+            column for column in dict.fromkeys([*self.free, keys.id, chosen]) if column is not None
+        ]
+        days = [column for column in free if column.kind == DATES and column.is_whole_day][:1]
+        parts = {part: column for column in reversed(free) if (part := find_part(column))}
+        clocks = [column for column in free if column.kind == CLOCK]
         clocks += [parts[name] for name in ("hour", "minute", "second") if name in parts]
         dated = [parts[name] for name in ("year", "month", "day") if name in parts]
         names = [*(days if days and clocks else dated), *clocks]
@@ -241,19 +254,21 @@ class KeySearch:
         if beside and alone > 0.99:
             return None
         together = self.count_unique(owner, *names)
-        return [one.name for one in names] if together > alone + 0.01 or chosen is None else None
+        return (
+            [column.name for column in names] if together > alone + 0.01 or chosen is None else None
+        )
 
 
-def find_part(one: ColumnProfile) -> str:
+def find_part(column: ColumnProfile) -> str:
     """Return the part of a date that a column holds by its name and its values."""
-    found = _PART.search(one.name)
-    name = "" if found is None else found[1].lower()
+    match = _PART.search(column.name)
+    name = "" if match is None else match[1].lower()
     part = _SHORT.get(name, name)
     low, high = PARTS.get(part, (0, 0))
-    if one.kind == INTEGERS and one.values is not None:
-        fits = bool(low <= np.nanmin(one.values) and np.nanmax(one.values) <= high)
+    if column.kind == INTEGERS and column.values is not None:
+        fits = bool(low <= np.nanmin(column.values) and np.nanmax(column.values) <= high)
     else:
-        fits = part == "month" and one.kind == TEXT and one.count <= high
+        fits = part == "month" and column.kind == TEXT and column.count <= high
     return part if fits and part in PARTS else ""
 
 
