@@ -281,14 +281,6 @@ def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced
     assert (row is not None and row.run.__wrapped__ is run_traced) is traced
 
 
-def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():
-    wide, narrow = (call_of("gnode", rows, 20, {"units": 400, "layers": 3}) for rows in (256, 4))
-    assert select_kernel(wide, "auto") is None
-    assert select_kernel(narrow, "auto").run.__wrapped__ is run_traced
-    with torch.no_grad():
-        assert select_kernel(wide, "auto").run.__wrapped__ is run_traced
-
-
 def test_a_state_of_other_rows_is_told_before_anything_is_recorded():
     call = call_of("gnode", 4, 20)
     with pytest.raises(ShapeError, match="h has shape"):

@@ -59,8 +59,6 @@ from .phased_lstm import (
     run_phased_lstm,
 )
 from .scan.kernel import (
-    numba_scan_unsupported_reason,
-    run_numba_scan,
     run_torch_scan,
     torch_scan_unsupported_reason,
 )
@@ -97,13 +95,9 @@ def _make_triton_spec(
     return KernelSpec(cell, "triton", unsupported_reason, run, rtol=1e-5, atol=1e-5, device="cuda")
 
 
-def _make_scan_specs(cell: type[AbstractCell]) -> tuple[KernelSpec, ...]:
-    return tuple(
-        KernelSpec(cell, backend, unsupported_reason, run, rtol=1e-5, atol=1e-5)
-        for backend, unsupported_reason, run in (
-            ("numba", numba_scan_unsupported_reason, run_numba_scan),
-            ("torch", torch_scan_unsupported_reason, run_torch_scan),
-        )
+def _make_scan_spec(cell: type[AbstractCell]) -> KernelSpec:
+    return KernelSpec(
+        cell, "torch", torch_scan_unsupported_reason, run_torch_scan, rtol=1e-5, atol=1e-5
     )
 
 
@@ -153,7 +147,7 @@ _CELL_KERNELS = (
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),
     _make_triton_spec(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
-    *(row for cell in _DIAGONAL_CELLS for row in _make_scan_specs(cell)),
+    *(_make_scan_spec(cell) for cell in _DIAGONAL_CELLS),
 )
 
 
@@ -277,7 +271,7 @@ def add_kernels(cell: type[AbstractCell]) -> None:
     Args:
         cell: the class.
     """
-    scans = _make_scan_specs(cell) if issubclass(cell, AbstractScanCell) else ()
+    scans = (_make_scan_spec(cell),) if issubclass(cell, AbstractScanCell) else ()
     rows = (
         _make_traced_spec(cell),
         *scans,

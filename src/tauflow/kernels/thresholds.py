@@ -6,7 +6,6 @@ from tauflow._internal.checks import is_tracing
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
-from tauflow.cells.diagonal import AbstractScanCell
 from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -19,16 +18,14 @@ _MIN_LONG_STEPS = 8
 """Steps of a sequence from which on torch computes what does not depend on the state for all of
 them at once. In a shorter one each step does so itself, which spares the calls of operations."""
 _TRACED_IF_LONG = (CRUCell, ExpRNNCell)  # whose matrices take longer than those calls
-_MAX_TRAINING_WORK = (
-    1 << 25
-)  # rows times parameters, from which on products are nearly all of a step
 
 _MAX_SHORT_WORK = 1 << 19
-"""The same, up to which the traced step of :data:`_OWN_LOOPS` is faster in short sequences."""
+"""Rows times parameters, up to which the traced step of :data:`_OWN_LOOPS` is faster in short
+sequences."""
 
 _OWN_LOOPS = (
     *(CfCCell, MixedMemoryCell, WiredCfCCell),
-    *(LSTMCell, CTGRUCell, AbstractScanCell),
+    *(LSTMCell, CTGRUCell),
 )
 """Cells whose own loops are faster in long sequences, those of CfC in short ones, too."""
 _MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on they are not where nothing is learnt
@@ -45,9 +42,8 @@ def is_long(call: KernelCall) -> bool:
 def is_tracing_profitable(call: KernelCall) -> bool:
     """Whether a traced step is faster than the other ways that there are for a call.
 
-    Loops written for a cell keep more of what their backward pass needs, and are faster at it.
-    Torch's own take tens of microseconds for a step, its LSTM excepted. But they keep all products,
-    which a traced backward pass makes again: a fifth of the time where products are nearly all.
+    Loops written for a cell are faster where they fuse more of it. Torch's own take tens of
+    microseconds for a step, its LSTM excepted.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
         return torch.compiler.is_compiling() and not isinstance(call.cell, _OWN_LOOPS)
@@ -55,14 +51,14 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
     if not (is_long(call) or is_short_served):  # to find a user's trace takes longer
         return False
+    if not isinstance(call.cell, _OWN_LOOPS):
+        return True
+    if not is_long(call):
+        work = B * sum(parameter.numel() for parameter in call.cell.parameters())
+        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
     )
-    work = B * sum(parameter.numel() for parameter in call.cell.parameters())
-    if not isinstance(call.cell, _OWN_LOOPS):
-        return not (learns and work > _MAX_TRAINING_WORK)
-    if not is_long(call):
-        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
     is_wired = isinstance(call.cell, WiredCfCCell)
     return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 

@@ -12,7 +12,7 @@ from tauflow.cells import LinOSSCell, LRUCell, S5Cell
 from tauflow.cells.s5 import hippo_eigenbasis
 from tauflow.errors import ArgumentError
 from tauflow.kernels.engine.autograd import run_kernel
-from tauflow.kernels.scan.kernel import CHUNK_SCAN, NUMBA_SCAN
+from tauflow.kernels.scan.kernel import CHUNK_SCAN
 
 D, N, B = 2, 3, 4
 CELLS = (LRUCell, S5Cell, LinOSSCell)
@@ -170,27 +170,3 @@ def test_scans_and_their_gradients_are_the_recurrence(is_complex, steps):
     assert torch.equal(last, found[:, -1])
     inputs = [z.clone().requires_grad_() for z in (a, b, first)]
     assert torch.autograd.gradcheck(lambda *z: scan(CHUNK_SCAN, *z, is_complex), inputs)
-
-    singles = [z.detach().float().requires_grad_() for z in inputs]
-    compiled = scan(NUMBA_SCAN, *singles, is_complex)
-    torch.testing.assert_close(compiled[0].double(), expected, rtol=1e-5, atol=1e-5)
-    pulls = torch.randn_like(expected), torch.randn_like(first)
-    doubles = torch.autograd.grad(scan(CHUNK_SCAN, *inputs, is_complex), inputs, pulls)
-    found = torch.autograd.grad(compiled, singles, [pull.float() for pull in pulls])
-    for one, other in zip(found, doubles, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
-
-
-def test_threads_that_share_the_neurons_of_one_sequence_agree_with_one_thread():
-    torch.manual_seed(0)
-    a, b = 0.9 * torch.rand(1, 50, 2 * 77), torch.randn(1, 50, 2 * 77)
-    first = torch.randn(1, 2 * 77)
-    threads = torch.get_num_threads()
-    found = []
-    try:
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            found.append(scan(NUMBA_SCAN, a, b, first, True)[0])
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(*found)

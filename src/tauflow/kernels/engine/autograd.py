@@ -1,4 +1,4 @@
-"""Run a program: the one node of autograd's graph, and the one pair of operators for compilers.
+"""Run a program: the one node of autograd's graph, and the operators of loops for compilers.
 
 A program's own backward pass writes into memory that it owns, which neither a second graph nor
 a batch of incoming gradients can follow. Where either is wanted, the cell's steps are run again,
@@ -325,13 +325,8 @@ def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple
     if should_recompute(pulls):
         runs = OPERATORS[ctx.program]
         form = runs.decode(ctx.form.split())
-        return (
-            list(recompute_gradients(runs, form, mask, inputs, pulls, wants)),
-            None,
-            None,
-            None,
-            None,
-        )
+        again = recompute_gradients(runs, form, mask, inputs, pulls, wants)
+        return list(again), None, None, None, None
     inputs_with_grad = [
         inputs[X].new_zeros(shape, dtype=dtype) if pull is None else pull
         for pull, (shape, dtype) in zip(pulls, ctx.results, strict=True)

@@ -1,20 +1,11 @@
 """Linear diagonal recurrences over sequences, and the cells that are nothing else."""
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tauflow.cells.diagonal import AbstractScanCell, complex_multiply
-from tauflow.kernels.cpu.binding import (
-    import_kernels,
-    initial_grad_state,
-    input_array,
-    log_compilation,
-    parallel_for,
-)
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.kernel_spec import (
     STATE,
@@ -28,17 +19,9 @@ from tauflow.kernels.engine.kernel_spec import (
     X,
     is_under_transform,
 )
-from tauflow.kernels.engine.requirements import NUMBA, TORCH_SCAN
-from tauflow.kernels.scan import ScanGradients
+from tauflow.kernels.engine.requirements import TORCH_SCAN
 
 from .chunks import scan_gradients, scan_in_chunks
-
-_MIN_BLOCK = 16  # neurons of a thread, at least: a vector or two
-
-
-def numba_scan_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the compiled loops cannot serve a call of a scan cell."""
-    return NUMBA.unsupported_reason(call)
 
 
 def torch_scan_unsupported_reason(call: KernelCall) -> str | None:
@@ -48,17 +31,8 @@ def torch_scan_unsupported_reason(call: KernelCall) -> str | None:
     return TORCH_SCAN.unsupported_reason(call)
 
 
-def run_numba_scan(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a scan cell in compiled loops."""
-    return _run(call, NUMBA_SCAN)
-
-
 def run_torch_scan(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a scan cell by torch's operations on chunks of time side by side."""
-    return _run(call, CHUNK_SCAN)
-
-
-def _run(call: KernelCall, kernel: "DiagonalScan") -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, AbstractScanCell)
     width, kind = cell.scan_size, call.h.dtype
@@ -70,7 +44,7 @@ def _run(call: KernelCall, kernel: "DiagonalScan") -> tuple[Tensor, Tensor]:
             identity = torch.cat([identity[: width // 2], torch.zeros_like(identity[: width // 2])])
         a, b = torch.where(valid, a, identity), torch.where(valid, b, torch.zeros_like(b))
     x = torch.cat([a, b], dim=-1)
-    z, last = run_kernel(kernel, cell.is_complex, None, x, call.h[:, :width], call.dt)
+    z, last = run_kernel(CHUNK_SCAN, cell.is_complex, None, x, call.h[:, :width], call.dt)
     y = cell.readout(torch.cat([z, *others], dim=-1))
     if call.mask is None:
         return y, torch.cat([last, *(part[:, -1] for part in others)], dim=-1)
@@ -94,13 +68,14 @@ def _select(first: Tensor, values: Tensor, steps: Tensor) -> Tensor:
     return both.gather(1, steps.unsqueeze(-1).expand(-1, -1, values.shape[2]))
 
 
-class DiagonalScan(BoolConfigKernel):
-    """The recurrence z' = a z + b, entry by entry.
+class ChunkScan(BoolConfigKernel):
+    """The recurrence z' = a z + b, entry by entry, by torch's operations on any device.
 
     A step reads [a; b], (B, T, 2 K), and not the time step. The config is whether numbers are
     complex: K real parts and imaginary ones, in halves.
     """
 
+    name = "scan/torch"
     needs_y = True
 
     @staticmethod
@@ -113,56 +88,6 @@ class DiagonalScan(BoolConfigKernel):
         """Return memory for the states."""
         x, h, _ = inputs
         return Outputs(h.new_empty(*x.shape[:2], h.shape[1]), h.new_empty(h.shape))
-
-
-class NumbaScan(DiagonalScan):
-    """The recurrence in compiled loops: threads share sequences, and neurons if these are few."""
-
-    name = "scan/numba"
-
-    def forward(
-        self,
-        config: bool,
-        mask: Tensor | None,
-        inputs: Inputs,
-        out: Outputs,
-        needs_input_grad: NeedsInputGrad,
-    ) -> None:
-        """Run all steps."""
-        x, h, _ = inputs
-        tasks, blocks = _split(h, config)
-        loops = _load_kernels()
-        loop = loops.complex_forward if config else loops.real_forward
-        parallel_for(loop, tasks, blocks, input_array(x), input_array(h), out.y)
-        out.last[:] = out.y[:, -1]
-
-    def backward(
-        self,
-        config: bool,
-        mask: Tensor | None,
-        inputs: Inputs,
-        saved_tensors: Sequence[Tensor],
-        grad_outputs: GradOutputs,
-        needs_input_grad: NeedsInputGrad,
-    ) -> Gradients:
-        """Return the gradients of the inputs."""
-        x, h, _ = inputs
-        (y,) = saved_tensors
-        tasks, blocks = _split(h, config)
-        grad_y = torch.zeros_like(y) if grad_outputs.y is None else grad_outputs.y
-        grad_x = x.new_empty(x.shape)
-        gradients = ScanGradients(grad_x, initial_grad_state(grad_outputs.last, h))
-        loops = _load_kernels()
-        loop = loops.complex_backward if config else loops.real_backward
-        read = (input_array(tensor) for tensor in (x, h, y, grad_y))
-        parallel_for(loop, tasks, blocks, *read, gradients)
-        return [grad_x, gradients.first if needs_input_grad[STATE] else None, None]
-
-
-class ChunkScan(DiagonalScan):
-    """The recurrence by torch's operations, on any device."""
-
-    name = "scan/torch"
 
     def _step_by_step(self, config: bool, x: Tensor, h: Tensor) -> Tensor:
         states = []
@@ -210,20 +135,4 @@ class ChunkScan(DiagonalScan):
         return [grad_x, grad_h if needs_input_grad[STATE] else None, None]
 
 
-NUMBA_SCAN = OPERATORS[NumbaScan.name] = NumbaScan()
 CHUNK_SCAN = OPERATORS[ChunkScan.name] = ChunkScan()
-
-
-def _split(h: Tensor, is_complex: bool) -> tuple[int, int]:
-    """Return how many tasks threads share, and in how many blocks of neurons they cut each row."""
-    rows, neurons = h.shape[0], h.shape[1] // (2 if is_complex else 1)
-    blocks = min(-(-torch.get_num_threads() // rows), max(1, neurons // _MIN_BLOCK))
-    return rows * blocks, blocks
-
-
-@cache
-def _load_kernels() -> Any:
-    """Import the compiled loops, which takes seconds where they have to be compiled."""
-    loops = import_kernels("scan.numba_loop")
-    log_compilation("diagonal scan", loops.complex_forward, loops.complex_backward)
-    return loops
