@@ -64,8 +64,8 @@ def test_private_words_have_been_replaced():
 
 # Packages whose locals are named for what they hold, and whose prose says what it means.
 NAMED_PACKAGES = (
-    *("analysis", "compat", "data", "evaluation", "models", "plotting", "predict", "solvers"),
-    *("runs", "sequence", "tabular", "wirings", "zoo"),
+    *("analysis", "compat", "data", "evaluation", "kernels", "models", "plotting", "predict"),
+    *("runs", "sequence", "solvers", "tabular", "wirings", "zoo"),
 )
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
@@ -86,7 +86,9 @@ def test_locals_say_what_they_hold():
     for path in list_named_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", None)
-            if name in EMPTY_NAMES:
+            # The drive of a neuron, beside its conductance, is defined in tauflow.kernels.ltc.
+            is_defined = name == "drive" and path.parent == PACKAGE / "kernels" / "ltc"
+            if name in EMPTY_NAMES and not is_defined:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
     assert found == []
 

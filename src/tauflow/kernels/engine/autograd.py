@@ -264,7 +264,7 @@ def sequence_backward(
 def make_operator_gradients(
     gradients: Gradients, inputs: Inputs, needs_input_grad: NeedsInputGrad
 ) -> list[Tensor]:
-    """Return gradients as an operator may: on memory of their own, empty where not wanted."""
+    """Return gradients as an operator may: on new memory, empty where not wanted."""
     taken: set[int] = set()
     return [
         _to_operator_gradient(gradient, tensor, taken) if want else tensor.new_empty(0)

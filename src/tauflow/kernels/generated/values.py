@@ -120,9 +120,9 @@ def forward_step(graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tens
     """Return the values of a step."""
     program = InstructionList()
     trace = trace_forward(LoweringMode(program), graph, inputs, captured)
-    columns = ColumnLayout(program, [register.buffer for register in trace.given], captured)
-    builder = _Builder(columns, [register.buffer for register in trace.given], None)
-    return builder.step(trace.given[0].buffer, [], [])
+    columns = ColumnLayout(program, [register.buffer for register in trace.inputs], captured)
+    builder = _Builder(columns, [register.buffer for register in trace.inputs], None)
+    return builder.step(trace.inputs[0].buffer, [], [])
 
 
 def backward_step(
@@ -133,7 +133,7 @@ def backward_step(
     trace = trace_back(LoweringMode(program), graph, inputs, captured, needs_grad)
     assert trace.pull is not None
     input_grads = [None if register is None else register.buffer for register in trace.pulled]
-    regions = [register.buffer for register in trace.given]
+    regions = [register.buffer for register in trace.inputs]
     row_regions = [*regions, trace.pull.buffer, *(grad for grad in input_grads if grad is not None)]
     columns = ColumnLayout(program, row_regions, captured)
     builder = _Builder(columns, regions, trace.pull.buffer)

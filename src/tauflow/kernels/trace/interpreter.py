@@ -213,13 +213,13 @@ def _multiply(row, floats):
             start = row[c.OUT] + r * n
             bias = row[c.C] + r * row[c.C + 1]
             copy(floats[bias : bias + n], floats[start : start + n])
-    whole = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
+    product = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
     if row[c.TERM_STRIDE] != 0:
         a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
-        matmul_transposed(a, step, weights, whole)
+        matmul_transposed(a, step, weights, product)
     else:
         a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
-        matmul(a, weights, whole, True)
+        matmul(a, weights, product, True)
 
 
 @inline
@@ -268,8 +268,8 @@ def _load_inputs(parts, steps, t, low, size, floats):
     for p in range(parts.shape[0]):
         at, width = parts[p, 0], parts[p, 1]
         for b in range(size if at >= 0 else 0):
-            own = steps[low + b, t, column : column + width]
-            copy(own, floats[at + b * width : at + (b + 1) * width])
+            row_inputs = steps[low + b, t, column : column + width]
+            copy(row_inputs, floats[at + b * width : at + (b + 1) * width])
         column += width
 
 
@@ -281,12 +281,12 @@ def _begin_slice(interpreter, index):
     then holds constants and parameters.
     """
     programs, memory, places, parts, constants, reads, addresses = interpreter
-    own = places[index]
-    floats = memory[own[2] : own[3]]
-    copy(constants[own[6] : own[7]], floats[: own[7] - own[6]])
-    for i in range(own[8], own[9]):
+    words = places[index]
+    floats = memory[words[2] : words[3]]
+    copy(constants[words[6] : words[7]], floats[: words[7] - words[6]])
+    for i in range(words[8], words[9]):
         _read_parameter(reads[i], addresses, floats)
-    return programs[own[0] : own[1]], floats, parts[index], (own[4], own[5], own[10:13])
+    return programs[words[0] : words[1]], floats, parts[index], (words[4], words[5], words[10:13])
 
 
 @inline
@@ -349,13 +349,13 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, saved,
         if values.shape[0] > 0:
             copy(floats[values_at : values_at + end - first], values[t, first:end])
         for b in range(size):
-            own = floats[h_at + b * S : h_at + (b + 1) * S]
+            state = floats[h_at + b * S : h_at + (b + 1) * S]
             if valid.shape[1] > 0 and not valid[low + b, t]:
-                copy(last[low + b], own)
-            copy(own, y[low + b, t])
-            copy(own, last[low + b])
+                copy(last[low + b], state)
+            copy(state, y[low + b, t])
+            copy(state, last[low + b])
             if keeps:
-                copy(own, states[t + 1, low + b])
+                copy(state, states[t + 1, low + b])
 
 
 @kernel
@@ -379,18 +379,18 @@ def interpret_backward(index, low, high, interpreter, steps, valid, saved, gradi
         if values.shape[0] > 0:
             copy(values[t, first:end], floats[values_at : values_at + end - first])
         for b in range(size):
-            own = floats[pull_at + b * S : pull_at + (b + 1) * S]
+            pull = floats[pull_at + b * S : pull_at + (b + 1) * S]
             copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
             _add_output_gradient(carry[low + b], to_y, low + b, t)
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):
-                own[j] = carry[low + b, j] if counts else _ZERO
+                pull[j] = carry[low + b, j] if counts else _ZERO
         run_instructions(program, 0, floats)
         for b in range(size):
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):  # other sequences may read a state that is kept
-                kept = _ZERO if counts else carry[low + b, j]
-                carry[low + b, j] = kept + floats[pull_at + b * S + j]
+                carried = _ZERO if counts else carry[low + b, j]
+                carry[low + b, j] = carried + floats[pull_at + b * S + j]
         if to_steps.shape[1] > 0:
             _store_input_gradients(parts, to_steps, t, low, size, floats)
 
@@ -410,7 +410,7 @@ def _store_input_gradients(parts, grad_steps, t, low, size, floats):
     for p in range(parts.shape[0]):
         width, at = parts[p, 1], parts[p, 2]
         for b in range(size):
-            own = grad_steps[low + b, t, column : column + width]
+            row_gradients = grad_steps[low + b, t, column : column + width]
             for j in range(width):
-                own[j] = floats[at + b * width + j] if at >= 0 else _ZERO
+                row_gradients[j] = floats[at + b * width + j] if at >= 0 else _ZERO
         column += width

@@ -35,11 +35,15 @@ def join_copies(builder: ProgramBuilder, fixed: Collection[int]) -> None:
         if not (_is_whole(numbers, c.A, size) and _is_whole(writer, c.OUT, size)):
             continue
         between = [instructions[i] for i in uses[target] if first < i < at]
-        if all(_is_apart(one, numbers, target) for one in between) and _redirect(writer, numbers):
+        if all(_is_apart(instruction, numbers, target) for instruction in between) and _redirect(
+            writer, numbers
+        ):
             places[0] = target
             uses[target] = sorted({*uses[target], first} - {at})
             joined.add(at)
-    builder.instructions = [one for i, one in enumerate(instructions) if i not in joined]
+    builder.instructions = [
+        instruction for i, instruction in enumerate(instructions) if i not in joined
+    ]
 
 
 def _is_whole(numbers: list[int], operand: int, size: int) -> bool:

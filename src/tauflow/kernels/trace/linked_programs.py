@@ -33,11 +33,11 @@ def split_by_slice(
     config: TraceConfig, captured: Sequence[Tensor]
 ) -> list[tuple[int, Sequence[Tensor], int]]:
     """Return the rows of each slice, what its steps captured, and where that begins among all."""
-    own, first = {}, 0
+    by_number, first = {}, 0
     for number, trace in config.by_rows.items():
-        own[number] = number, captured[first : first + len(trace.captured_metadata)], first
+        by_number[number] = number, captured[first : first + len(trace.captured_metadata)], first
         first += len(trace.captured_metadata)
-    return [own[number] for number in config.rows]
+    return [by_number[number] for number in config.rows]
 
 
 class LinkedPrograms(NamedTuple):
@@ -90,11 +90,11 @@ class LinkedPrograms(NamedTuple):
 
     def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
         """Return the gradients of the parameters, added up over the slices."""
-        found: list[Tensor | None] = []
+        totals: list[Tensor | None] = []
         for places in self.sums:
             parts = [memory.as_strided(*place) for place in places]
-            found.append(sum(parts[1:], parts[0]) if parts else None)
-        return found
+            totals.append(sum(parts[1:], parts[0]) if parts else None)
+        return totals
 
 
 def _to_plain_tensor(tensor: Tensor) -> Tensor:
@@ -126,7 +126,11 @@ _linked: dict[tuple[Any, ...], LinkedPrograms] = {}
 
 
 def _link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
-    captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
+    captured = [
+        like
+        for trace_of_rows in config.by_rows.values()
+        for like in trace_of_rows.captured_metadata
+    ]
     sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
     instructions, constants = [], []
     reads: list[lower.ParameterRead] = []
@@ -148,7 +152,7 @@ def _link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
         parts.append([*zip(program.arguments[1:], trace.widths, grads, strict=True)])
         instructions.append(program.instructions)
         constants.append(program.floats)
-        reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
+        reads += [slot._replace(number=first + slot.number) for slot in program.parameter_reads]
         for total in program.gradient_sums:
             number = first + total.number
             axes = trace.axes[total.number]

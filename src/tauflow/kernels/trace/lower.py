@@ -53,9 +53,9 @@ def lower_step(
     out = builder.new(emitted.shape)
     builder.copy(out, recorder.get_register(emitted))
     _write_value(builder, recorder.get_register(after), places[0])
-    rows, kept, starts, size = builder.assemble([place.buffer for place in (*places, out)])
+    rows, constants, starts, size = builder.assemble([place.buffer for place in (*places, out)])
     floats = np.zeros(size, np.float32)
-    floats[: len(kept)] = kept
+    floats[: len(constants)] = constants
     inputs = [starts[place.buffer] for place in places]
     return SingleStepProgram(rows, floats, inputs, starts[out.buffer], emitted.shape[1])
 
@@ -155,7 +155,7 @@ class Trace(NamedTuple):
     """A step, or its gradient, as a program of a recorder.
 
     Args:
-        given: places of what the step is given, the state first; a trace forward leaves the next
+        inputs: places of what the step is given, the state first; a trace forward leaves the next
             state in the place of the state.
         pull: backward, where the gradient of the next state is given, and that of the state left.
         pulled: backward, places of the gradients of what the step is given, but for the state;
@@ -165,7 +165,7 @@ class Trace(NamedTuple):
         forward_end: backward, how many instructions the step itself has.
     """
 
-    given: list[Register]
+    inputs: list[Register]
     pull: Register | None
     pulled: list[Register | None]
     totals: list[tuple[int, Register]]
@@ -175,10 +175,10 @@ class Trace(NamedTuple):
 
 @torch.no_grad()
 def trace_forward(
-    recorder: LoweringMode, graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]
+    recorder: LoweringMode, graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor]
 ) -> Trace:
     """Record a step; see :func:`lower_forward`."""
-    places, leaves = _register_leaves(recorder, given, captured, needs_input_grad=())
+    places, leaves = _register_leaves(recorder, inputs, captured, needs_input_grad=())
     with recorder:
         after = graph.run(*leaves)
     _write_value(recorder.builder, recorder.get_register(after), places[0])
@@ -189,18 +189,18 @@ def trace_forward(
 def trace_back(
     recorder: LoweringMode,
     graph: Graph,
-    given: Sequence[Tensor],
+    inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
     wanted: Sequence[bool],
 ) -> Trace:
     """Record a step and its gradient; see :func:`lower_training`."""
     wanted = [True, *wanted[1:]]
-    places, (own, others) = _register_leaves(recorder, given, captured, wanted)
-    pull = torch.ones_like(own[0])
+    places, (own_leaves, others) = _register_leaves(recorder, inputs, captured, wanted)
+    pull = torch.ones_like(own_leaves[0])
     pull_at = recorder.register_input(pull)
-    leaves = [*own, *others]
+    leaves = [*own_leaves, *others]
     with recorder:
-        after = graph.run(own, others)
+        after = graph.run(own_leaves, others)
         after_at, forward_end = recorder.get_register(after), len(recorder.builder.instructions)
         if after.requires_grad:
             chosen = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
@@ -209,7 +209,7 @@ def trace_back(
             gradients = iter(())
     of_leaves = [next(gradients, None) if want else None for want in wanted]
     pulled: list[Register | None] = []
-    for leaf, gradient, want in zip(own, of_leaves, wanted, strict=False):
+    for leaf, gradient, want in zip(own_leaves, of_leaves, wanted, strict=False):
         if not want:
             pulled.append(None)
             continue
@@ -219,7 +219,7 @@ def trace_back(
         pulled.append(to := recorder.builder.new(leaf.shape))
         recorder.builder.copy(to, value)
     # behind those copies: a product that adds to a total is written nowhere else
-    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
+    totals = _accumulate_gradients(recorder, of_leaves[len(own_leaves) :])
     state, *rest = pulled
     assert state is not None
     recorder.builder.copy(pull_at, state)
@@ -241,7 +241,7 @@ def lower_forward(
     """
     recorder = LoweringMode()
     trace = trace_forward(recorder, graph, inputs, captured)
-    return _assemble(recorder.builder, trace, [trace.given[0].buffer])
+    return _assemble(recorder.builder, trace, [trace.inputs[0].buffer])
 
 
 def lower_training(
@@ -264,22 +264,22 @@ def lower_training(
     """
     recorder = LoweringMode()
     trace = trace_back(recorder, graph, inputs, captured, needs_input_grad)
-    builder, end, state = recorder.builder, trace.forward_end, trace.given[0]
+    builder, end, state = recorder.builder, trace.forward_end, trace.inputs[0]
     assert trace.after is not None
     assert trace.pull is not None
     steps = [builder.fork(end), builder.fork(end)]
     for step in steps:
         _write_value(step, trace.after, state)
-    own = Trace(trace.given, None, [], [])
-    written = [one for one in trace.pulled if one is not None]
+    forward = Trace(trace.inputs, None, [], [])
+    written = [place for place in trace.pulled if place is not None]
     written += [trace.pull, *(place for _, place in trace.totals)]
     results = [place.buffer for place in written]
     back = builder.fork(len(builder.instructions))
     saved = find_saved_regions(builder, end, results)
     return TrainingPrograms(
-        _assemble(steps[0], own, [state.buffer]),
+        _assemble(steps[0], forward, [state.buffer]),
         _assemble(builder, trace, results),
-        _assemble(steps[1], own, [state.buffer, *saved], saved),
+        _assemble(steps[1], forward, [state.buffer, *saved], saved),
         _assemble(back, trace, results, saved, saved),
     )
 
@@ -291,18 +291,18 @@ def _register_leaves(
     needs_input_grad: Sequence[bool],
 ) -> tuple[list[Register], tuple[list[Tensor], list[Tensor]]]:
     """Make leaves of a trace, and return the places of those given."""
-    own = [torch.zeros(one.shape, dtype=one.dtype) for one in inputs]
-    others = [_make_strided_zeros(one) for one in captured]
-    for leaf, want in zip([*own, *others], needs_input_grad, strict=bool(needs_input_grad)):
+    own_leaves = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in inputs]
+    others = [_make_strided_zeros(tensor) for tensor in captured]
+    for leaf, want in zip([*own_leaves, *others], needs_input_grad, strict=bool(needs_input_grad)):
         leaf.requires_grad_(want)
-    places = [lowering.register_input(leaf) for leaf in own]
+    places = [lowering.register_input(leaf) for leaf in own_leaves]
     for number, leaf in enumerate(others):
         lowering.register_parameter(leaf, number)
-    return places, (own, others)
+    return places, (own_leaves, others)
 
 
 def _make_strided_zeros(tensor: Tensor) -> Tensor:
-    """Return a tensor of the same strides on memory of its own."""
+    """Return a tensor of the same strides on new memory."""
     if is_non_overlapping(tensor):
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
@@ -332,7 +332,7 @@ def _assemble(
     trace: Trace,
     results: Sequence[int],
     saved: Sequence[int] = (),
-    given: Sequence[int] = (),
+    given_buffers: Sequence[int] = (),
 ) -> StepProgram:
     """Return the program of a builder, of which what no result depends on is left out.
 
@@ -341,19 +341,19 @@ def _assemble(
         trace: where its inputs and results are.
         results: regions of what it returns.
         saved: regions that it saves or reads.
-        given: the latter.
+        given_buffers: the latter.
     """
     registers, grad_output, grad_inputs, totals, *_ = trace
-    builder.drop_unused(results, given)
+    builder.drop_unused(results, given_buffers)
     used = {region for _, regions in builder.instructions for region in regions}
     state, *others = registers
-    kept = [state, *(place for place in others if place.buffer in used)]
-    kept += [one for one in (grad_output, *grad_inputs) if one is not None]
-    kept += [place for _, place in totals]
-    regions = [place.buffer for place in kept] + [fetch.buffer for fetch in builder.fetches]
+    held = [state, *(place for place in others if place.buffer in used)]
+    held += [place for place in (grad_output, *grad_inputs) if place is not None]
+    held += [place for _, place in totals]
+    regions = [place.buffer for place in held] + [fetch.buffer for fetch in builder.fetches]
     join_copies(builder, {*regions, *saved})
     rows, floats, starts, size = builder.assemble(regions, saved)
-    fixed = {place.buffer for place in kept}
+    fixed = {place.buffer for place in held}
     return StepProgram(
         rows,
         floats,
@@ -363,5 +363,5 @@ def _assemble(
         -1 if grad_output is None else starts[grad_output.buffer],
         [-1 if place is None else starts[place.buffer] for place in grad_inputs],
         [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in builder.fetches],
-        [GradientSum(n, one.shape, one.strides, starts[one.buffer]) for n, one in totals],
+        [GradientSum(n, place.shape, place.strides, starts[place.buffer]) for n, place in totals],
     )

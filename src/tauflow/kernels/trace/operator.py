@@ -52,25 +52,25 @@ def _run_backward(
     create_graph: bool,
 ) -> Gradients:
     """Return the gradients of leaves, which can be differentiated if a graph is created."""
-    own = [
+    graph_leaves = [
         make_leaf(leaf, create_graph) if want else leaf
         for leaf, want in zip(leaves, needs_input_grad, strict=True)
     ]
     pairs = [
         (result, pull)
-        for result, pull in zip(_run(own, *about), pulls, strict=True)
+        for result, pull in zip(_run(graph_leaves, *about), pulls, strict=True)
         if pull is not None
     ]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad(
             [result for result, _ in pairs],
-            [leaf for leaf, want in zip(own, needs_input_grad, strict=True) if want],
+            [leaf for leaf, want in zip(graph_leaves, needs_input_grad, strict=True) if want],
             [pull for _, pull in pairs],
             create_graph=create_graph,
             allow_unused=True,
         )
     )
-    return [next(found) if want else None for want in needs_input_grad]
+    return [next(gradients) if want else None for want in needs_input_grad]
 
 
 @torch.library.custom_op(
@@ -126,8 +126,8 @@ def traced_sequence_backward(
     """
     leaves, (*about, needs) = (x, h, dt, *tensors), others
     with record_gradients():
-        found = _run_backward(GradOutputs(y, last), leaves, about, needs, create_graph=False)
-    return make_operator_gradients(found, leaves, needs)
+        gradients = _run_backward(GradOutputs(y, last), leaves, about, needs, create_graph=False)
+    return make_operator_gradients(gradients, leaves, needs)
 
 
 @traced_sequence_backward.register_fake
@@ -153,11 +153,11 @@ def _backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
     if should_recompute(pulls):
         create_graph = torch.is_grad_enabled()
         with torch.enable_grad():
-            found = _run_backward(pulls, leaves, about, needs, create_graph=create_graph)
+            gradients = _run_backward(pulls, leaves, about, needs, create_graph=create_graph)
     else:
         x, h, dt, *tensors = leaves
-        found = traced_sequence_backward(*pulls, x, h, dt, tensors, *about, needs)
-    x, h, dt, *tensors = (g if want else None for g, want in zip(found, needs, strict=True))
+        gradients = traced_sequence_backward(*pulls, x, h, dt, tensors, *about, needs)
+    x, h, dt, *tensors = (g if want else None for g, want in zip(gradients, needs, strict=True))
     return x, h, dt, tensors, None, None, None, None, None
 
 

@@ -43,17 +43,18 @@ class Register(NamedTuple):
     def expand(self, shape: Sequence[int]) -> "Register":
         """Return the place broadcast to a shape."""
         missing = len(shape) - len(self.shape)
-        own = (1,) * missing + self.shape
+        padded_shape = (1,) * missing + self.shape
         steps = (0,) * missing + self.strides
-        kept = tuple(
-            0 if n == 1 and wide != 1 else s for n, s, wide in zip(own, steps, shape, strict=True)
+        padded_strides = tuple(
+            0 if n == 1 and wide != 1 else s
+            for n, s, wide in zip(padded_shape, steps, shape, strict=True)
         )
-        return Register(self.buffer, self.offset, tuple(shape), kept)
+        return Register(self.buffer, self.offset, tuple(shape), padded_strides)
 
     def is_contiguous(self) -> bool:
         """Whether the numbers stand one after the other."""
         steps = zip(self.shape, self.strides, row_major_strides(self.shape), strict=True)
-        return all(n == 1 or own == step for n, own, step in steps)
+        return all(n == 1 or extent == step for n, extent, step in steps)
 
 
 class Fetch(NamedTuple):
@@ -198,14 +199,14 @@ class ProgramBuilder:
         widths = (n // count for count in range(2, n + 1) if n % count == 0)
         width = next(size for size in widths if size <= _MAX_REPEATED)
         width = width if width > _MAX_REPEATED // 16 else n
-        found = []
+        rows = []
         for step, (buffer, offset, _, _) in zip(steps, registers, strict=True):
             if step == 0:
                 row = self.make_contiguous(Register(buffer, offset, (1, width), (0, 0)))
-                found.append(row.expand((n // width, width)))
+                rows.append(row.expand((n // width, width)))
             else:
-                found.append(Register(buffer, offset, (n // width, width), (width * step, step)))
-        return found
+                rows.append(Register(buffer, offset, (n // width, width), (width * step, step)))
+        return rows
 
     def reduce(self, code: int, register: Register, dims: Sequence[int], out: Register) -> None:
         """Add the instructions of a sum, or a largest entry, over axes; ``out`` keeps them."""
@@ -215,17 +216,17 @@ class ProgramBuilder:
             shape = [1 if d == first else n for d, n in enumerate(register.shape)]
             self.reduce(code, register, [first], part := self.new(shape))
             register = part
-        kept = [d for d in range(len(register.shape)) if d not in dims]
+        left_dims = [d for d in range(len(register.shape)) if d not in dims]
         terms = [(register.shape[d], register.strides[d]) for d in dims if register.shape[d] != 1]
         count, step = terms[0] if terms else (1, 0)
 
-        def without(whole: Register) -> Register:
-            shape, strides = whole.shape, whole.strides
+        def without(place: Register) -> Register:
+            shape, strides = place.shape, place.strides
             return Register(
-                whole.buffer,
-                whole.offset,
-                tuple(shape[d] for d in kept),
-                tuple(strides[d] for d in kept),
+                place.buffer,
+                place.offset,
+                tuple(shape[d] for d in left_dims),
+                tuple(strides[d] for d in left_dims),
             )
 
         to, of = without(out), without(register)
@@ -287,12 +288,12 @@ class ProgramBuilder:
         part = part if _is_dense(part) else self.make_contiguous(part)
         size = math.prod(part.shape)
         total = Register(self.new_buffer(size), 0, part.shape, part.strides)
-        found = self._find_product(part) if size == self.sizes[part.buffer] else None
-        if found is None:
+        place = self._find_product(part) if size == self.sizes[part.buffer] else None
+        if place is None:
             flat = Register(total.buffer, 0, (size,), (1,))
             self.write(ADD, flat, flat, flat._replace(buffer=part.buffer, offset=part.offset))
         else:
-            numbers, regions = self.instructions[found]
+            numbers, regions = self.instructions[place]
             numbers[C : C + 4] = numbers[OUT : OUT + 4]
             regions[0] = regions[3] = total.buffer
         return total
@@ -305,35 +306,35 @@ class ProgramBuilder:
         other.constants, other._known = dict(self.constants), dict(self._known)
         return other
 
-    def drop_unused(self, results: Iterable[int], given: Collection[int] = ()) -> None:
+    def drop_unused(self, results: Iterable[int], given_buffers: Collection[int] = ()) -> None:
         """Leave out what no result depends on.
 
         Args:
             results: regions that are read later.
-            given: regions that hold their numbers before the first instruction.
+            given_buffers: regions that hold their numbers before the first instruction.
         """
-        needed, kept = set(results), []
+        needed, needed_instructions = set(results), []
         for numbers, regions in reversed(self.instructions):
             out, *read = regions
-            if out in needed and out not in given:
-                kept.append((numbers, regions))
+            if out in needed and out not in given_buffers:
+                needed_instructions.append((numbers, regions))
                 needed.update(read)
-        self.instructions = kept[::-1]
+        self.instructions = needed_instructions[::-1]
         self.fetches = [fetch for fetch in self.fetches if fetch.buffer in needed]
 
     def _find_product(self, part: Register) -> int | None:
         """Return which product without a bias wrote a part, if nothing else reads it."""
-        found = None
+        last = None
         for i, (numbers, (out, *read)) in enumerate(self.instructions):
             if part.buffer in read:
                 return None
             if out == part.buffer:
-                if found is not None or numbers[CODE] != PRODUCT:
+                if last is not None or numbers[CODE] != PRODUCT:
                     return None
                 if np.any(self.constants.get(read[-1], np.ones(1))):
                     return None
-                found = i
-        return found
+                last = i
+        return last
 
     def copy(self, out: Register, register: Register) -> None:
         """Add a copy, of whatever steps."""

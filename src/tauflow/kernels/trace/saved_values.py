@@ -36,7 +36,8 @@ def find_saved_regions(
 
     def is_cheap(region: int) -> bool:
         return all(
-            code in _CHEAP_CODES and all(one in at_hand or one not in writers for one in read)
+            code in _CHEAP_CODES
+            and all(buffer in at_hand or buffer not in writers for buffer in read)
             for code, read in writers[region]
         )
 

@@ -81,15 +81,15 @@ def _lower_step(
 def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
     """Whether an operation on parameters may be done in every step instead of once in a call."""
     packet = node.function.overloadpacket
-    own = [values[slot] for slot in (*node.reads(), *node.returns)]
-    if any(one.dtype not in (torch.float32, torch.bool) for one in own):
+    tensors = [values[slot] for slot in (*node.reads(), *node.returns)]
+    if any(tensor.dtype not in (torch.float32, torch.bool) for tensor in tensors):
         return False
     if packet in _PRODUCTS:
         left, right = (values[slot] for slot in node.args[-2:])
         return left.numel() * right.shape[-1] <= 16 * _MAX_ABSORBED_ENTRIES
     is_known = packet in RULES or packet in POINTWISE_RULES
     is_view = node.function.is_view or packet is aten._unsafe_view
-    return is_view or (is_known and own[-1].numel() <= _MAX_ABSORBED_ENTRIES)
+    return is_view or (is_known and tensors[-1].numel() <= _MAX_ABSORBED_ENTRIES)
 
 
 INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
@@ -155,39 +155,39 @@ class PlannedTrace:
 
     def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
         cell = call.cell
-        given = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
+        inputs = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
         long = is_long(call)
         splits = long and type(cell).step is AbstractCell.step  # as precompute_steps; no hooks
-        steps = cell.precompute(*given) if splits else Precomputed(given)
+        steps = cell.precompute(*inputs) if splits else Precomputed(inputs)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
         key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, long, *parts
         if key not in self._plans:
             with bypass_saved_tensor_hooks():  # so that a first call saves what all others save
-                self._add_plan(call, given, long, key)
+                self._add_plan(call, inputs, long, key)
         plan = self._plans.get(key)
         if plan is not None:
             config, sources = plan
             captured: list[Tensor] = []
             for source in sources:
-                found = source.read(cell, steps.fixed)
-                if found is None:
+                values_read = source.read(cell, steps.fixed)
+                if values_read is None:
                     break
-                captured += found
+                captured += values_read
             else:
                 return config, _join_inputs(call, steps, config, captured)
         return _prepare_inputs(call)
 
     def _add_plan(
-        self, call: KernelCall, given: Sequence[Tensor], long: bool, key: tuple[Any, ...]
+        self, call: KernelCall, inputs: Sequence[Tensor], long: bool, key: tuple[Any, ...]
     ) -> None:
         """Look for the traces of calls like one, whose inputs, if given, are parts of one graph."""
-        whole = precompute_steps(call.cell, *given, hoists=long)
-        config, _ = _find_traces(call, whole)
-        apart = [one.parameter_graph is not None for one in config.by_rows.values()]
+        steps_of_call = precompute_steps(call.cell, *inputs, hoists=long)
+        config, _ = _find_traces(call, steps_of_call)
+        apart = [trace.parameter_graph is not None for trace in config.by_rows.values()]
         if all(apart):
             if len(self._plans) >= _MAX_PLANNED:
                 self._plans.clear()
-            sources = [_find_source(call.cell, one) for one in config.by_rows.values()]
+            sources = [_find_source(call.cell, trace) for trace in config.by_rows.values()]
             self._plans[key] = config, sources
 
 
@@ -209,8 +209,8 @@ class _CapturedTensors(NamedTuple):
         """Return them; ``None`` if they are not what they were."""
         if self.places:
             return [fixed[at] if holder is None else holder[at] for holder, at in self.places]
-        found = self.graph.run(cell, fixed)
-        return found if tensor_metadata(found) == self.metadata else None
+        parameters = self.graph.run(cell, fixed)
+        return parameters if tensor_metadata(parameters) == self.metadata else None
 
 
 def _find_source(cell: AbstractCell, trace: TracedStep) -> _CapturedTensors:
@@ -222,10 +222,10 @@ def _find_source(cell: AbstractCell, trace: TracedStep) -> _CapturedTensors:
     for slot in graph.captured:
         name = names.get(slot)
         if isinstance(name, str):
-            path, _, own = name.rpartition(".")
+            path, _, attribute = name.rpartition(".")
             module = cell.get_submodule(path)
-            held: Any = module._parameters if own in module._parameters else module._buffers
-            places.append((held, own))
+            held: Any = module._parameters if attribute in module._parameters else module._buffers
+            places.append((held, attribute))
         elif name is not None:
             places.append((None, name))
     are_all = len(places) == len(graph.captured)
@@ -253,8 +253,8 @@ def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, li
     captured: list[Tensor] = []
     dealt = _split_rows(call)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, steps, rows)
-        captured += found
+        by_rows[rows], tensors = INTERPRETER_TRACES.find(call, config, steps, rows)
+        captured += tensors
     return TraceConfig(by_rows, dealt), captured
 
 
@@ -267,8 +267,8 @@ def _join_inputs(
     """Return the inputs of a run. What steps are given and do not read gets no gradient."""
     reads = next(iter(config.by_rows.values())).reads
     parts = zip(steps.per_step, reads, strict=True)
-    given = [part if read or not part.requires_grad else part.detach() for part, read in parts]
-    steps = steps._replace(per_step=tuple(given))
+    per_step = [part if read or not part.requires_grad else part.detach() for part, read in parts]
+    steps = steps._replace(per_step=tuple(per_step))
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
@@ -293,9 +293,9 @@ class TracedKernel(SequenceKernel):
     ) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were traced."""
         after, first = [], 0
-        for rows, own, _ in split_by_slice(config, captured):
+        for rows, captured_of_rows, _ in split_by_slice(config, captured):
             trace, own_rows = config.by_rows[rows], slice(first, first + rows)
-            after.append(trace.step(h[own_rows], inputs[own_rows], trace.permute(own)))
+            after.append(trace.step(h[own_rows], inputs[own_rows], trace.permute(captured_of_rows)))
             first += rows
         return torch.cat(after)
 
