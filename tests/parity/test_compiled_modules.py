@@ -92,9 +92,10 @@ def test_a_traced_step_is_one_operator(name):
     compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=True)
     reference = copy.deepcopy(rnn)
     reference.backend = "reference"
+    tolerance = 1e-4 if name == "neural-cde" else 1e-5  # whose gradients are in the thousands
     for steps in (13, 2, 9):
         expected = call(reference, reference, steps)
-        assert_close(call(compiled, rnn, steps), expected, 1e-4)  # a CDE's are in the thousands
+        assert_close(call(compiled, rnn, steps), expected, tolerance)
     assert set(operators(counter)[0]) == {"tauflow.traced_sequence"}
 
 

@@ -105,6 +105,15 @@ def test_a_trace_is_the_graph_of_make_fx(name, options):
     assert_close(values_and_gradients(run_traced, call), values_and_gradients(run, call))
 
 
+@pytest.fixture
+def one_thread():
+    """Several take rows of a batch each, and samples mix rows."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Sampled(AbstractCell):
     """One operation on the state, a weight and the gap."""
 
@@ -127,6 +136,7 @@ def sample(operation, seed):
     return KernelCall(cell, x.requires_grad_(), torch.randn(S, S).requires_grad_(), dt)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.sampled(1)
 def test_a_rule_is_the_operation_in_double_precision(name):
@@ -145,6 +155,7 @@ def test_a_rule_is_the_operation_in_double_precision(name):
         assert_close(found, [one.float() for one in expected])
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_rule_of_gelu_has_values_only():
     call = sample(lambda h, w, dt: F.gelu(h * w), 0)
     assert "gelu_backward" in traced_unsupported_reason(call)
@@ -152,6 +163,7 @@ def test_the_rule_of_gelu_has_values_only():
         assert_close(run_traced(call), reference_loop(call))
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_every_rule_is_among_the_samples(monkeypatch):
     used = set()
 
