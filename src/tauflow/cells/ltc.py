@@ -199,7 +199,7 @@ class LTCCell(AbstractCell):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over the state of another cell: of a copy, or out of a pickle."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        super().__setstate__(state)
         if self.constraint in _RANGES:
             project_parameters(self)
 
