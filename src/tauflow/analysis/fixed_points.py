@@ -159,7 +159,8 @@ def find_fixed_points(
         visited: states of the network, as of :func:`~tauflow.analysis.visited_states`.
         starts: how many of them to start from, drawn without replacement; all, if they are fewer.
         seed: of that draw.
-        tolerance: speed, in units of state over time, below which a state counts as fixed.
+        tolerance: speed, in units of state over time, below which a state counts as fixed. Rounding
+            in float32 may leave a speed above 1e-8.
         max_iterations: most Newton iterations for each start.
         merge_distance: Euclidean distance up to which two points are one. Around a point whose
             Jacobian is singular, as at a bifurcation, the speed is below ``tolerance`` in a wider
