@@ -141,6 +141,15 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _boosting(request, monkeypatch) -> None:
+    """Leave boosting out of forecasters but in its own tests: it takes a second of each fit."""
+    if not {"estimators", "evaluation", "cli", "predict"} & set(request.path.parts):
+        return
+    if not request.config.getoption("--full") and request.path.name != "test_blending.py":
+        monkeypatch.setattr("tauflow.estimators.forecast_boosting._MIN_ROWS", 10**9)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _parsed_data(tmp_path_factory):
     """Keep parsed data out of the user's cache; one folder, so that each set is parsed once."""
