@@ -20,6 +20,7 @@ from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.inputs import list_static_inputs
+from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.shift import ignore_shift
 from tauflow.training.eval_mode import evaluation_mode
@@ -32,7 +33,7 @@ from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import LearnedAttributes, check_example, make_example
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, get_schema_options, make_batch, warn_ignored_values
-from .reading import is_table, read_rows
+from .reading import read_rows
 from .state import check_parameters, check_params_match, copy_option, restore_on_failure
 from .targets import (
     align_targets,

@@ -12,9 +12,8 @@ from tauflow.tabular.cell_values import Bools, Floats
 from tauflow.tabular.frame import Frame
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.grouping import get_ids, group_into_sequences
+from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences
-
-from .reading import is_table
 
 
 def read_event_streams(

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
-from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.cell_values import Floats, Indices, to_seconds
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.sequences import Sequences, concat_ranges
+from tauflow.tabular.times import to_moments
 
-from .arrays import to_moments, to_seconds
 from .seasons import encode_calendar, read_seconds
 
 MAX_ORIGINS = 8192

@@ -11,13 +11,11 @@ from sklearn.metrics import r2_score
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.cell_values import Floats, Indices, to_array, to_seconds
 from tauflow.tabular.options import CATEGORY_NAME_FORMAT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import parse_duration
-
-from .arrays import to_array, to_seconds
 
 _EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
 

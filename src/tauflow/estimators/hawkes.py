@@ -19,6 +19,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, OptionError, TimeError
 from tauflow.models.neural_hawkes import POINT_PROCESSES, NeuralHawkes
 from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences, format_names
 from tauflow.training import Recipe, Score, train
 from tauflow.training.callbacks import AnyCallback
@@ -26,7 +27,6 @@ from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 
 from .event_streams import read_event_streams
 from .files import SavableEstimator
-from .reading import is_table
 from .state import restore_on_failure
 from .targets import split_validation
 from .training import AUTO, LearningTask, build_recipe, select_device

@@ -13,16 +13,15 @@ from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import get_model_info
-from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.cell_values import Floats, to_array
+from tauflow.tabular.gaps import HIDDEN, carry_forward, hide_values, interpolate
+from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences
 
-from .arrays import to_array
 from .base import AbstractSequenceEstimator
 from .collection import SequenceCollection
 from .forecast_targets import measure_errors, score_known
-from .gaps import HIDDEN, carry_forward, hide_values, interpolate
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .reading import is_table
 from .training import LearningTask
 
 if TYPE_CHECKING:

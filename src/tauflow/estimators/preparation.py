@@ -16,13 +16,12 @@ from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, TimeError
 from tauflow.tabular.fitted_schema import LINEAR
+from tauflow.tabular.gaps import interpolate
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import NO_TIMES, Sequences, format_names
 from tauflow.tabular.shift import compute_excess, summarise, summarise_gaps, warn_shift
 from tauflow.tabular.transform import list_indicator_features
-
-from .gaps import interpolate
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from tauflow.errors import ArgumentError, TimeError
 from tauflow.pretraining.inference import Series
-from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.cell_values import Floats, Indices, to_seconds
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import Sequences
+from tauflow.tabular.times import to_moments
 
-from .arrays import to_moments, to_seconds
 from .forecast_queries import Queries, read_query_table
 from .forecast_targets import read_lead_times, resolve_columns
 from .reading import get_table_options

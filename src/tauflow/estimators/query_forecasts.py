@@ -16,9 +16,10 @@ from tauflow.evaluation.outputs import collect_outputs
 from tauflow.evaluation.tidy import make_tidy_frame
 from tauflow.models.registry import get_model_info
 from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.gaps import carry_forward
 from tauflow.tabular.sequences import Sequences
+from tauflow.tabular.times import to_moments
 
-from .arrays import to_moments
 from .blending import BlendedForecasts, blend_forecasts
 from .forecast_queries import (
     Queries,
@@ -41,7 +42,6 @@ from .forecast_targets import (
     resolve_columns,
     resolve_lead_time,
 )
-from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
 from .pretrained_factory import PretrainedFactory

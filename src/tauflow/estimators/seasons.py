@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.sequences import Sequences
-
-from .arrays import to_moments
+from tauflow.tabular.times import to_moments
 
 DAY, WEEK, YEAR = 86400.0, 604800.0, 31556952.0  # seconds; a mean Gregorian year
 MIN_WINDOW, MAX_WINDOW, WINDOW_IN_HORIZONS = 64, 512, 8

@@ -13,10 +13,9 @@ from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
-from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.cell_values import Floats, Indices, to_seconds
 from tauflow.tabular.sequences import Sequences
 
-from .arrays import to_seconds
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .survival_heads import HEADS, HazardHead, WeibullHead

@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_array
 from tauflow._internal.checks import check_at_least, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, find_missing
+from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, to_array
+from tauflow.tabular.reshape import check_complete, reduce_to_ids
 from tauflow.tabular.sequences import Sequences, SourceTable, format_names
 from tauflow.training.defaults import (
     DEFAULT_ENSEMBLE,
@@ -20,7 +21,6 @@ from tauflow.training.defaults import (
     MIN_SEQUENCES_FOR_VALIDATION,
 )
 
-from .arrays import to_array
 from .input_kwargs import INPUT_KWARGS
 from .training import AUTO, TrainingPlan
 
@@ -101,40 +101,8 @@ def align_to_sequences(name: str, data: Any, rows: Sequences) -> NDArray[Any]:
         values = to_array(data)
         return reduce_to_ids(name, values, owners, rows.ids, numbers)
     y = to_array(data if source is None else _reorder_by_id(rows.ids, name, data, source))
-    _check_complete(name, y, rows.ids)
+    check_complete(name, y, rows.ids)
     return y
-
-
-def reduce_to_ids(
-    name: str,
-    values: NDArray[Any],
-    owners: Indices,
-    ids: NDArray[Any],
-    numbers: Indices,
-) -> NDArray[Any]:
-    """Return the one value that all rows of an id have that have one.
-
-    Args:
-        name: for messages.
-        values: of rows, (R, ...).
-        owners: which id each of them belongs to, (R,).
-        ids: in their order, (N,).
-        numbers: of the rows in the table, (R,).
-    """
-    absent = find_missing(values)
-    is_empty = absent.reshape(len(values), -1).all(axis=1)
-    rows = np.argsort(is_empty, kind="stable")  # those with a value come first
-    firsts: NDArray[Any] = values[rows[np.unique(owners[rows], return_index=True)[1]]]
-    differs = (values != firsts[owners]) & ~(absent & find_missing(firsts)[owners])
-    differs[is_empty] = False
-    if differs.any():
-        place = int(np.argwhere(differs)[0][0])
-        raise DataError(
-            f"{name} has two values for one sequence: that of row {numbers[place]} (counted "
-            f"from 0) is {values[place]}, another than in the first row of its id."
-        )
-    _check_complete(name, firsts, ids)
-    return firsts
 
 
 def _reorder_by_id(ids: NDArray[Any], name: str, data: Any, source: SourceTable) -> NDArray[Any]:
@@ -183,17 +151,6 @@ def _check_order(name: str, data: Any, ids: NDArray[Any]) -> None:
             f"{format_names(list(map(str, data.index)))}, and the ids of X are "
             f"{format_names(list(map(str, ids)))}. Give X.per_sequence({name}) of the whole X, or "
             "an array in the order of X.ids."
-        )
-
-
-def _check_complete(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
-    """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
-    absent = find_missing(y)
-    if absent.any():
-        whose = str(ids[np.argwhere(absent)[0][0]])
-        raise DataError(
-            f"{name} has no value for the id {whose!r}. Fill it in, or remove all rows of that id "
-            f"from X and {name}."
         )
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Hashable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,48 @@ def find_missing(values: NDArray[Any]) -> Bools:
         return np.asarray(values != values)
     pandas = require("pandas", extra="tables")
     return np.asarray(pandas.isna(values))
+
+
+def unmask(data: Any) -> Any:
+    """Return a masked array as one that lacks what is masked, and other things as they are.
+
+    Missing is NaN, NaT or ``None``; whole numbers, which keep their digits, become objects.
+    """
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    mask, values = np.ma.getmaskarray(data), np.asarray(data.data)
+    if not mask.any():
+        return values
+    if values.dtype.kind in "fmM":
+        missing: Any = np.array("NaT", values.dtype) if values.dtype.kind in "mM" else np.nan
+        return np.where(mask, missing, values)
+    cells = values.astype(object)
+    cells[mask] = None
+    return cells
+
+
+def to_array(data: Any) -> NDArray[Any]:
+    """Return an array, in which what is masked, ``None``, ``pandas.NA`` or NaT is missing.
+
+    Among numbers it is NaN, among dates and durations NaT, and among other objects ``None``.
+    """
+    if isinstance(data, list | tuple):  # of whose entries NumPy would take what is below a mask
+        data = [None if entry is np.ma.masked else unmask(entry) for entry in data]
+    array: NDArray[Any] = np.asarray(unmask(data))
+    if array.dtype.kind in "US" and not all(isinstance(entry, str | bytes) for entry in data):
+        array = np.array(data, object)  # NumPy makes text of the numbers beside a text
+    if array.dtype.kind != "O" or not (missing := find_missing(array)).any():
+        return array
+    numbers = all(isinstance(cell, Real) for cell in array[~missing].tolist())
+    filled = np.full(array.shape, np.nan if numbers else None)
+    filled[~missing] = array[~missing]
+    return filled
+
+
+def to_seconds(values: NDArray[Any]) -> Floats:
+    """Return numbers as they are, and durations in seconds."""
+    second = np.timedelta64(1, "s")
+    return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
 
 
 def factorize(values: NDArray[Any]) -> tuple[Indices, list[Any]]:

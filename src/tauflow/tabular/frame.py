@@ -60,6 +60,7 @@ class Frame:
             time.
         notes: what a reader must know of how the cells were read.
         index_names: names of the index of a data frame, which is not read.
+        lengths: rows of each sequence of a list or array, which come one after the other.
     """
 
     where: str
@@ -74,6 +75,7 @@ class Frame:
     merged_count: int = 0
     notes: tuple[str, ...] = ()
     index_names: tuple[str, ...] = ()
+    lengths: Indices | None = None
 
     def __len__(self) -> int:
         return len(self.row_numbers)
@@ -110,7 +112,10 @@ class Frame:
 
     def describe_cell(self, row: int, column: str) -> str:
         """Return the words for a cell."""
-        return f"{self.where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
+        where = self.where
+        if self.lengths is not None:
+            where += f"[{np.searchsorted(self.lengths.cumsum(), row, side='right')}]"
+        return f"{where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
 
     def format_value(self, row: int, column: str) -> str:
         """Return what is in a cell."""

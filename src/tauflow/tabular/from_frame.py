@@ -12,7 +12,13 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import find_control_character
 from tauflow.errors import ArgumentError, DataError
 
-from .cell_values import MAX_EXACT_INTEGER, MAX_SHOWN_LENGTH, find_missing, to_object_array
+from .cell_values import (
+    MAX_EXACT_INTEGER,
+    MAX_SHOWN_LENGTH,
+    find_missing,
+    to_object_array,
+    unmask,
+)
 from .frame import Frame
 
 _Column = tuple[NDArray[Any], tuple[str, ...] | None, str | None]
@@ -158,14 +164,7 @@ def _from_narwhals(values: Any) -> _Column:
 
 
 def _from_array(values: Any) -> NDArray[Any]:
-    if isinstance(values, np.ma.MaskedArray):
-        if values.dtype.kind in "mM":
-            nothing: Any = np.array("NaT", values.dtype)
-            return np.asarray(values.filled(nothing))
-        cells = np.empty(values.shape, object)
-        cells[...] = values.tolist()  # None where masked
-        return cells
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    array = np.asarray(unmask(values.to_numpy() if hasattr(values, "to_numpy") else values))
     if array.dtype.kind in "SU" and isinstance(values, list | tuple):
         return to_object_array(values)  # of which NumPy makes text of the numbers beside a text
     return array

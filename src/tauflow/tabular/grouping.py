@@ -101,6 +101,10 @@ def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:
     Raises:
         DataError: a row has none.
     """
+    if table.lengths is not None:
+        count = len(table.lengths)
+        names = [f"{table.where}[{place}]" for place in range(count)]
+        return names, np.repeat(np.arange(count), table.lengths)
     if id is None:
         return [SINGLE_SEQUENCE_ID], np.zeros(len(table), np.int64)
     table.check_filled(
@@ -189,7 +193,9 @@ def _check_order(
 
 
 def _format_id(id: str | None, name: str) -> str:
-    return "the table" if id is None else f"{id} {name!r}"
+    if id is None:
+        return "the table" if name == SINGLE_SEQUENCE_ID else name
+    return f"{id} {name!r}"
 
 
 def make_row_notes(table: Frame, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:

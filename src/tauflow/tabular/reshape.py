@@ -203,7 +203,7 @@ class _RowMerger:
         values = self.frame.columns[column]
         if column in (self.options.id, self.options.time):
             return values[self.first_rows]
-        first, odd = _find_first_values(self.frame, column, self.target_rows, len(self.first_rows))
+        first, odd = find_first_values(values, self.target_rows, len(self.first_rows))
         if not odd.size:
             return _take_rows(values, first)
         if strict:
@@ -274,7 +274,7 @@ def _broadcast_static(frame: Frame, column: str, options: TableOptions) -> Frame
     frame.check_no_containers(column)
     codes = _get_id_codes(frame, options)
     values = frame.columns[column]
-    first, odd = _find_first_values(frame, column, codes, int(codes.max()) + 1)
+    first, odd = find_first_values(values, codes, int(codes.max()) + 1)
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
         first_value, other = (
@@ -291,16 +291,50 @@ def _broadcast_static(frame: Frame, column: str, options: TableOptions) -> Frame
     return replace(frame, columns={**frame.columns, column: _take_rows(values, first[codes])})
 
 
-def _find_first_values(
-    frame: Frame, column: str, groups: Indices, count: int
-) -> tuple[Indices, Indices]:
+def find_first_values(values: NDArray[Any], groups: Indices, count: int) -> tuple[Indices, Indices]:
     """Return the first row with a value of each group, -1 for none, and rows with another value."""
-    values = frame.columns[column]
     rows = np.flatnonzero(~find_missing(values))
     first = np.full(count, -1)
     first[groups[rows[::-1]]] = rows[::-1]
     codes = factorize(values)[0] if values.dtype.kind == "O" else values
     return first, rows[codes[rows] != codes[first[groups[rows]]]]
+
+
+def reduce_to_ids(
+    name: str, values: NDArray[Any], owners: Indices, ids: NDArray[Any], numbers: Indices
+) -> NDArray[Any]:
+    """Return the one value that all rows of an id have that have one.
+
+    Args:
+        name: for messages.
+        values: of rows, (R, ...).
+        owners: which id each of them belongs to, (R,).
+        ids: in their order, (N,).
+        numbers: of the rows in the table, (R,).
+    """
+    columns = []
+    for column in values.reshape(len(values), -1).T:
+        first, odd = find_first_values(column, owners, len(ids))
+        if odd.size:
+            raise DataError(
+                f"{name} has two values for one sequence: that of row {numbers[odd[0]]} (counted "
+                f"from 0) is {column[odd[0]]}, another than in the first row of its id."
+            )
+        columns.append(_take_rows(column, first))
+    firsts = np.stack(columns, axis=1).reshape(len(ids), *values.shape[1:])
+    check_complete(name, firsts, ids)
+    return firsts
+
+
+def check_complete(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
+    """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
+    absent = find_missing(y)
+    if absent.any():
+        whose = str(ids[np.argwhere(absent)[0][0]])
+        raise DataError(
+            f"{name} has no value for the id {whose!r}. Fill it in, or remove all rows of that id "
+            f"from X and {name}."
+        )
 
 
 def _take_rows(values: NDArray[Any], places: Indices) -> NDArray[Any]:

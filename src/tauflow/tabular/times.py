@@ -142,6 +142,26 @@ def to_dates(cells: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
+def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
+    """Return times of a table, (R,), as numbers, or as dates in UTC without a zone.
+
+    Raises:
+        TimeError: they are dates and should be numbers, or the reverse; ``name`` says which.
+    """
+    is_number = getattr(times.dtype, "kind", "M") in "iuf"
+    if is_number is dated:
+        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
+        raise TimeError(f"the times of X are {had}, and {name} are {has}. Give {had}.")
+    if not dated:
+        return times.astype(np.float64)
+    if times.dtype.kind in "mM" and not hasattr(times, "tz"):
+        return times
+    pandas = require("pandas", extra="tables")
+    dates = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
+    moments: NDArray[Any] = dates.to_numpy()
+    return moments
+
+
 def parses_as_date(text: str) -> bool:
     """Whether a text is a date as times may be."""
     return is_date(text) and not np.isnat(to_dates([text])[0])
@@ -179,7 +199,7 @@ def read_times(
             values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
-        return Times(since, name, True)
+        return Times(since, name, True, torch.float64)
     numbers = _read_numbers(frame, column, values)
     form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
     if form is not None:

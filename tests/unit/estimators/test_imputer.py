@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.estimators import SequenceClassifier, SequenceCollection, SequenceImputer
-from tauflow.estimators.gaps import carry_forward, hide_values, interpolate
+from tauflow.tabular.gaps import carry_forward, hide_values, interpolate
 from tauflow.tabular.sequences import Sequences
 
 SMALL = {"model": "gru", "hidden_size": 12, "epochs": 40, "lr": 0.03, "random_state": 0}

@@ -9,7 +9,7 @@ import pytest
 
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.estimators.arrays import to_array
+from tauflow.tabular.cell_values import to_array
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 5, 2))
@@ -86,10 +86,10 @@ def test_a_missing_time_target_or_weight_is_an_error(name, error, missing):
         values[name][3] = missing
     y = values["y"]
     more = {} if name == "y" else {name: values[name]}
-    with pytest.raises(error, match=r"finite|is nan|NaN"):
+    with pytest.raises(error, match=r"finite|is nan|NaN|'t' is empty"):
         SequenceRegressor(**GIVEN).fit(X, y, **more)
     ours = SequenceRegressor(**GIVEN).fit(X, Y)
-    with pytest.raises(error, match=r"finite|is nan|NaN"):
+    with pytest.raises(error, match=r"finite|is nan|NaN|'t' is empty"):
         ours.score(X, y, **more)
 
 
@@ -108,12 +108,12 @@ def test_a_missing_class_is_named():
 def test_a_missing_date_is_named():
     dates = [[datetime.datetime(2024, 1, 1 + k) for k in range(5)] for _ in range(24)]
     dates[2][1] = None
-    with pytest.raises(TimeError, match="t is not finite at sequence 2, step 1"):
+    with pytest.raises(TimeError, match=r"X\[2\], row 1 .* column 't' is empty"):
         SequenceClassifier(**GIVEN).fit(X, Y, t=dates)
     mask = np.zeros((24, 5), bool)
     mask[2, 1] = True
     days = np.ma.masked_array(np.tile(np.arange(5).astype("datetime64[D]"), (24, 1)), mask=mask)
-    with pytest.raises(TimeError, match="t is not finite at sequence 2, step 1"):
+    with pytest.raises(TimeError, match=r"X\[2\], row 1 .* column 't' is empty"):
         SequenceClassifier(**GIVEN).fit(X, Y, t=days)
 
 

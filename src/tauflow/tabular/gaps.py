@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.tabular.cell_values import Floats
-from tauflow.tabular.sequences import Sequences
+from .cell_values import Floats
+from .sequences import Sequences
 
 HIDDEN = ("values", "rows")
 """What is hidden to learn from: single values, or all values of some rows."""
@@ -27,7 +27,7 @@ def carry_forward(rows: Sequences) -> Floats:
 def interpolate(rows: Sequences) -> Floats:
     """Return values, (R, I), on the line between those before and after in the same sequence.
 
-    Before the first value of a feature, and after the last, that value; NaN where there is none.
+    Before the first value of a feature, and after the last, that value; NaN without any.
     """
     before, after = _find_neighbours(rows)
     clock = np.arange(len(rows.values), dtype=np.float64) if rows.dt is None else rows.dt.cumsum()
@@ -49,5 +49,5 @@ def _find_neighbours(rows: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _take(values: Floats, places: NDArray[np.int64]) -> Floats:
-    found: Floats = np.take_along_axis(values, np.maximum(places, 0), axis=0)
-    return np.where(places < 0, np.nan, found)
+    taken: Floats = np.take_along_axis(values, np.maximum(places, 0), axis=0)
+    return np.where(places < 0, np.nan, taken)

@@ -2,55 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from numbers import Real
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, find_missing
-from tauflow.tabular.sequences import Sequences
-from tauflow.tabular.times import to_dates
+
+from .cell_values import Indices, check_no_datetimes, to_array, to_seconds
+from .frame import Frame
+from .grouping import group_into_sequences
+from .sequences import Sequences
 
 LAYOUTS = ("BTI", "BIT")
-
-
-def to_array(data: Any) -> NDArray[Any]:
-    """Return an array, in which what is masked, ``None``, ``pandas.NA`` or NaT is missing.
-
-    Among numbers it is NaN, among dates and durations NaT, and among other objects ``None``.
-    """
-    if isinstance(data, list | tuple):  # of whose entries NumPy would take what is below a mask
-        data = [None if one is np.ma.masked else _unmask(one) for one in data]
-    array: NDArray[Any] = np.asarray(_unmask(data))
-    if array.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in data):
-        array = np.array(data, object)  # NumPy makes text of the numbers beside a text
-    if array.dtype.kind != "O" or not (missing := find_missing(array)).any():
-        return array
-    numbers = all(isinstance(cell, Real) for cell in array[~missing].tolist())
-    found = np.full(array.shape, np.nan if numbers else None)
-    found[~missing] = array[~missing]
-    return found
-
-
-def _unmask(data: Any) -> Any:
-    """Return a masked array as one that lacks what is masked, and other things as they are."""
-    if not isinstance(data, np.ma.MaskedArray):
-        return data
-    mask, values = np.ma.getmaskarray(data), np.asarray(data.data)
-    if not mask.any():
-        return values
-    none: Any = None
-    if values.dtype.kind in "biufmM":
-        none = np.array("NaT", values.dtype) if values.dtype.kind in "mM" else np.nan
-    return np.where(mask, none, values)
 
 
 def read_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | None, int | None]:
@@ -70,9 +38,9 @@ def read_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | No
         return _read_list(X, layout)
     if getattr(X, "ndim", 2) < 3:
         check_no_lengths(lengths, "sequences of several steps, and X has one each.")
-        found = _to_features(X)
-        if getattr(found, "ndim", 2) < 3:
-            return found, None, 1
+        rows = _to_features(X)
+        if getattr(rows, "ndim", 2) < 3:
+            return rows, None, 1
     array = to_array(X)
     if array.ndim > 3:
         raise ShapeError(
@@ -154,7 +122,7 @@ def _to_features(X: Any) -> Any:
                 _check_not_nested(X.iloc[:, place].tolist(), f"column {name!r} of X")
         return X.where(X.notna(), np.nan) if objects else X
     if isinstance(X, list | tuple):
-        sizes = [np.shape(one) for one in X]
+        sizes = [np.shape(part) for part in X]
         if {len(size) for size in sizes} == {1} and len(set(sizes)) > 1:
             other = next(place for place, size in enumerate(sizes) if size != sizes[0])
             raise ShapeError(
@@ -163,10 +131,10 @@ def _to_features(X: Any) -> Any:
             )
     if not isinstance(X, list | tuple | np.ndarray):
         return X
-    found = to_array(X)
-    if found.dtype == object:
-        _check_not_nested(found.ravel().tolist(), "X")
-    return found
+    array = to_array(X)
+    if array.dtype == object:
+        _check_not_nested(array.ravel().tolist(), "X")
+    return array
 
 
 def _check_not_nested(cells: list[Any], where: str) -> None:
@@ -180,19 +148,19 @@ def _check_not_nested(cells: list[Any], where: str) -> None:
 
 
 def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
-    found = to_array(lengths)
-    if found.shape != (count,) or found.dtype.kind not in "iu":
+    counts = to_array(lengths)
+    if counts.shape != (count,) or counts.dtype.kind not in "iu":
         raise ArgumentError(
             f"lengths must be {format_count(count, 'whole number')}, one per sequence, got "
-            f"{found.dtype} of shape {found.shape}."
+            f"{counts.dtype} of shape {counts.shape}."
         )
-    wrong = (found < 1) | (found > steps)
+    wrong = (counts < 1) | (counts > steps)
     if wrong.any():
         raise ArgumentError(
             f"lengths must lie between 1 and T = {steps}, and that of sequence "
-            f"{int(np.argmax(wrong))} is {found[wrong][0]}."
+            f"{int(np.argmax(wrong))} is {counts[wrong][0]}."
         )
-    return found.astype(np.int64)
+    return counts.astype(np.int64)
 
 
 def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
@@ -209,59 +177,32 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     if dt is None and t is None:
         return rows
     if dt is None:
-        values = _flatten_to_rows(rows, "t", t)
-        gaps = _compute_dt(rows, values)
-    else:
-        dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
-        single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
-        values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)
-        gaps = _check_dt(rows, values)
-    return replace(rows, dt=gaps, dated=values.dtype.kind in "mM")
-
-
-def _check_dt(rows: Sequences, dt: NDArray[Any]) -> Floats:
-    if dt.dtype.kind == "M":
-        raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
-    dt = to_seconds(dt)
-    good = np.isfinite(dt) & (dt >= 0)
-    if not good.all():
-        row = int(np.argmin(good))
-        raise TimeError(
-            f"dt is {dt[row]:g} at {_format_position(rows, row)}, expected a finite number of 0 "
-            "or more."
+        table = make_frame(rows.lengths, {"t": _flatten_to_rows(rows, "t", t)})
+        timed = group_into_sequences(
+            table, None, "t", "seconds", sort=False, allow_equal=True, skip_date_check=True
         )
-    return dt
+        return replace(rows, dt=timed.compute_dt(), dated=timed.dated)
+    dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
+    single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
+    values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)
+    if values.dtype.kind not in "iufm":
+        raise TimeError("dt holds no numbers or durations. Give dates as t.")
+    gaps = to_seconds(values)
+    good = np.isfinite(gaps) & (gaps >= 0)
+    if not good.all():
+        table = make_frame(rows.lengths, {"dt": gaps})
+        raise TimeError(
+            f"{table.describe_value(int(np.argmin(good)), 'dt')}, expected a finite number of 0 or "
+            "more."
+        )
+    return replace(rows, dt=gaps, dated=values.dtype.kind == "m")
 
 
-def _compute_dt(rows: Sequences, times: NDArray[Any]) -> Floats:
-    bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
-    if bad.any():
-        place = _format_position(rows, int(np.argmax(bad)))
-        raise TimeError(f"t is not finite at {place}; remove samples without a time.")
-    if times.dtype.kind in "iu":
-        times = times.astype(np.int64)  # differences of short or unsigned integers wrap around
-    between = to_seconds(np.diff(times, prepend=times[:1]))
-    between[rows.starts] = 0.0
-    if (between < 0).any():
-        place = _format_position(rows, int(np.argmax(between < 0)))
-        raise TimeError(f"t runs backwards at {place}. Sort the samples of a sequence by time.")
-    dtype, inner = to_torch_float_dtype(times.dtype), np.ones(len(times), np.bool_)
-    inner[rows.starts] = False
-    if dtype is not None and inner.any():
-        ends, gaps = (torch.from_numpy(a[inner].astype(np.float64)) for a in (times, between))
-        lost = find_precision_loss(ends, gaps, torch.from_numpy(rows.sequence_index[inner]), dtype)
-        if lost is not None:
-            raise TimeError(
-                f"{lost.describe('the times t', times.dtype)} Give them as float64, integers or "
-                "dates from the start, or subtract a first time before they are rounded."
-            )
-    return between
-
-
-def to_seconds(values: NDArray[Any]) -> Floats:
-    """Return numbers as they are, and durations in seconds."""
-    second = np.timedelta64(1, "s")
-    return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
+def make_frame(lengths: Indices, columns: Mapping[str, NDArray[Any]]) -> Frame:
+    """Return rows of sequences, one after the other, as a table that calls them X[0], X[1] ..."""
+    numbers = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+    counted = " (counted from 0)"
+    return Frame("X", columns, numbers, counted, is_training_data=False, lengths=lengths)
 
 
 def _flatten_to_rows(rows: Sequences, name: str, data: Any) -> NDArray[Any]:
@@ -286,54 +227,10 @@ def _flatten_to_rows(rows: Sequences, name: str, data: Any) -> NDArray[Any]:
                     f"{name}[{number}] has {format_count(len(part), 'entry', 'entries')}, and "
                     f"X[{number}] has {format_count(length, 'step')}."
                 )
-    # Parts of dates with and without zones must not meet in one array of objects.
-    plain, zones = zip(*(_to_utc(name, part) for part in parts), strict=True)
-    if len(set().union(*zones)) > 1:
-        raise TimeError(
-            f"{name} has dates with a time zone beside dates without one. Give all of them a zone, "
-            "or none."
-        )
-    found: NDArray[Any] = np.concatenate(plain)
-    if found.dtype.kind not in "iufmM":
-        raise TimeError(f"{name} must be numbers or dates, got {found.dtype}. Convert them.")
-    return found
-
-
-def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
-    """Return dates that are objects as ``datetime64``, in UTC, and whether they have a zone."""
-    cells = values.tolist() if values.dtype.kind == "O" else []
-    if not cells or not all(one is None or isinstance(one, datetime) for one in cells):
-        return values, {False} if values.dtype.kind == "M" else set()
-    found = to_dates(cells)
-    dates = [one for one in cells if one is not None and one == one]  # NaT is not
-    lost = np.flatnonzero(np.isnat(found) & [one is not None and one == one for one in cells])
-    if lost.size:
-        raise TimeError(
-            f"{name} holds {cells[lost[0]]}, which pandas cannot hold as a date in UTC. Correct it."
-        )
-    return found, {one.tzinfo is not None for one in dates}
-
-
-def _format_position(rows: Sequences, row: int) -> str:
-    owner = int(rows.sequence_index[row])
-    return f"sequence {owner}, step {row - int(rows.starts[owner])}"
-
-
-def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
-    """Return times of a table, (R,), as numbers, or as dates in UTC without a zone.
-
-    Raises:
-        TimeError: they are dates and should be numbers, or the reverse; ``name`` says which.
-    """
-    is_number = getattr(times.dtype, "kind", "M") in "iuf"
-    if is_number is dated:
-        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
-        raise TimeError(f"the times of X are {had}, and {name} are {has}. Give {had}.")
-    if not dated:
-        return times.astype(np.float64)
-    if times.dtype.kind in "mM" and not hasattr(times, "tz"):
-        return times
-    pandas = require("pandas", extra="tables")
-    found = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
-    moments: NDArray[Any] = found.to_numpy()
-    return moments
+    if len({part.dtype.kind for part in parts} & {"M", "O"}) > 1:  # dates with and without zones
+        series = require("pandas", extra="tables").Series
+        parts = [series(part).astype(object).to_numpy() for part in parts]
+    times: NDArray[Any] = np.concatenate(parts)
+    if times.dtype.kind not in "iufmMO" or any(isinstance(time, str) for time in times[:1]):
+        raise TimeError(f"{name} must be numbers or dates, got {times.dtype}. Convert them.")
+    return times

@@ -1,0 +1,91 @@
+"""Series and indexes of pandas that hold the ids or times of sequences."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tauflow.errors import DataError, TimeError
+
+
+def convert_series(X: Any, *, is_series: bool) -> Any:
+    """Return frames for Series of pandas, which are sequences of one feature."""
+    if is_series and _is_series(X):
+        return X.rename("value" if X.name is None else X.name).to_frame()
+    if isinstance(X, list) and X and all(_is_series(part) for part in X):
+        return [part.rename("value" if part.name is None else part.name).to_frame() for part in X]
+    return X
+
+
+def _is_series(part: Any) -> bool:
+    return hasattr(part, "to_frame") and hasattr(part, "index") and not hasattr(part, "columns")
+
+
+def read_index(
+    X: Any, columns: dict[str, Any], arrays: dict[str, Any], *, is_series: bool
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return a frame of pandas without an index to read, and what it says of the columns.
+
+    Levels that are named as id or time become columns. Dates and durations are the times where
+    nothing else is named. Of one step for each of several sequences it names these.
+    """
+    index: Any = getattr(X, "index", None)
+    if not hasattr(index, "nlevels"):
+        return X, columns, arrays
+    id, time = columns.get("id"), columns.get("time")
+    levels = [name for name in index.names if name in (id, time) and name not in X.columns]
+    levels = [name for name in levels if name is not None]
+    X = X.reset_index(level=levels) if levels else X
+    has_array = any(arrays[name] is not None for name in ("dt", "t"))
+    if len(levels) == index.nlevels or (has_array and not columns):
+        return X, columns, arrays
+    if (
+        _holds_times(X.index)
+        and time not in X.columns
+        and X.index.name in (None, time or X.index.name)
+    ):
+        if is_series and not columns:
+            return X, columns, {**arrays, "t": _to_moments(X.index)}
+        if columns:
+            name = time or X.index.name or "index"
+            return X.reset_index(names=name), {**columns, "time": name}, arrays
+    if columns or is_series or X.index.nlevels > 1:
+        _check_index(X, "X")
+    return X, columns, arrays
+
+
+def read_indexes(X: Sequence[Any], arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with the times in the indexes of data frames, if they hold times."""
+    indexes = [getattr(frame, "index", None) for frame in X]
+    if any(arrays[name] is not None for name in ("dt", "t")):
+        return arrays
+    timed = [_holds_times(index) for index in indexes]
+    if all(timed):
+        return {**arrays, "t": [_to_moments(index) for index in indexes]}
+    for number, frame in enumerate(X):
+        if any(timed) and not timed[number]:
+            raise TimeError(
+                f"X[{number}] has no times in its index, and others have. Give all of them some."
+            )
+        _check_index(frame, f"X[{number}]")
+    return arrays
+
+
+def _holds_times(index: Any) -> bool:
+    """Whether an index of pandas is one of dates, periods or durations."""
+    return type(index).__name__ in ("DatetimeIndex", "PeriodIndex", "TimedeltaIndex")
+
+
+def _to_moments(index: Any) -> Any:
+    return index.to_timestamp() if hasattr(index, "to_timestamp") else index
+
+
+def _check_index(frame: Any, where: str) -> None:
+    """Raise :class:`DataError` if a frame of pandas has an index that is no number of its rows."""
+    index = getattr(frame, "index", None)
+    unread = [name for name in getattr(index, "names", ()) if name not in (None, *frame.columns)]
+    if unread or getattr(index, "nlevels", 1) > 1:
+        named = ", ".join(map(repr, unread)) or "of several levels"
+        raise DataError(
+            f"{where} has the index {named}, which is not read. Name its levels as id= and time=, "
+            "make columns of them, reset_index(), or leave them out, reset_index(drop=True). Dates "
+            "and durations alone are the times."
+        )
