@@ -150,7 +150,7 @@ class Case:
 def _backends(call: Any) -> Iterator[tuple[str, Any]]:
     """Yield names and functions of the reference loop and of every kernel that takes a call."""
     from tauflow.kernels import get_kernels
-    from tauflow.kernels.trace.traced_kernel import run_traced
+    from tauflow.kernels.trace.operator import run_traced
     from tauflow.sequence import reference_loop
 
     yield "reference", reference_loop

@@ -25,7 +25,7 @@ from tauflow.cells import (
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.kernels.trace.traced_kernel import run_traced
+from tauflow.kernels.trace.operator import run_traced
 from tauflow.wirings import AbstractWiring, AutoNCP, RandomSparse
 
 GATED = [{}, {"append_dt": True}]

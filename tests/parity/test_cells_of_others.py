@@ -16,7 +16,7 @@ import tauflow
 from tauflow.cells import AbstractCell, CfCCell, LTCCell, Precomputed
 from tauflow.errors import ArgumentError, BackendError, ShapeError
 from tauflow.kernels import KernelCall, get_kernels, select_kernel
-from tauflow.kernels.trace.traced_kernel import run_traced
+from tauflow.kernels.trace.operator import run_traced
 from tauflow.sequence import reference_loop
 
 INPUTS, NEURONS = 3, 4

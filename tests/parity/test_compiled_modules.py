@@ -2,12 +2,16 @@
 
 import copy
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from kernel_variants import RECORDED, ROWS, example, name_of
 from sequences_of_cells import assert_close
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_map_only
 
 import tauflow
@@ -15,6 +19,7 @@ from tauflow.cells import CfCCell, PhasedLSTMCell
 from tauflow.cells.registry import MODELS as CATALOG
 from tauflow.errors import ShapeError
 from tauflow.kernels.engine import autograd as engine
+from tauflow.kernels.engine.recompute import run_reference_steps
 from tauflow.kernels.ltc import get_buffer_layout, get_layout
 from tauflow.kernels.select import KERNELS
 from tauflow.kernels.thresholds import _OWN_LOOPS
@@ -53,6 +58,11 @@ def call(run, rnn, steps):
     pulled = (y * torch.linspace(-1, 1, y.numel()).view_as(y)).sum() + last.square().sum()
     leaves = [x, h, dt, *rnn.parameters()]
     return y, last, *torch.autograd.grad(pulled, leaves, allow_unused=True, materialize_grads=True)
+
+
+def values_and_gradients(run, rnn, x):
+    y = run(x)[0]
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), [*rnn.parameters()])]
 
 
 @pytest.mark.sampled(9)
@@ -125,11 +135,52 @@ def test_cells_of_other_options_are_compiled_again():
     torch.testing.assert_close(found[0], found[2])
 
 
-def test_a_backward_pass_may_outlive_the_compiled_module():
+def test_a_cell_that_is_parametrized_is_compiled_again():
+    torch.manual_seed(0)
+    rnn, x, found = tauflow.GNODE(3, 5), torch.randn(2, 4, 3), []
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
+    for change in (
+        lambda: None,
+        lambda: parametrize.register_parametrization(rnn.cell, "W_x", nn.Softplus()),
+        lambda: parametrize.remove_parametrizations(rnn.cell, "W_x", leave_parametrized=False),
+    ):
+        change()
+        found.append(compiled(x)[0])
+        torch.testing.assert_close(found[-1], rnn(x)[0])
+    assert not torch.allclose(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+
+
+def test_threads_share_a_compiled_module():
+    """From the first call on, which compiles in one thread while others wait or run."""
+    torch.manual_seed(0)
+    rnn = tauflow.GNODE(3, 5)
+    compiled = torch.compile(rnn, backend="eager")
+    inputs = torch.randn(4, 2, 4, 3)
+    expected = [values_and_gradients(rnn, rnn, x) for x in inputs]
+    start = threading.Barrier(len(inputs))
+
+    def run(x):
+        start.wait()
+        results = []
+        for _ in range(50):
+            with torch.no_grad():
+                compiled(x)
+            results.append(values_and_gradients(compiled, rnn, x))
+        return results
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        for results, ours in zip(pool.map(run, inputs), expected, strict=True):
+            for found in results:
+                assert_close(found, ours)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backward_pass_may_outlive_the_compiled_module(backend):
     torch.manual_seed(0)
     rnn, x = tauflow.GNODE(3, 5), torch.randn(2, 4, 3, requires_grad=True)
     (expected,) = torch.autograd.grad(rnn(x)[0].square().sum(), x)
-    y = torch.compile(rnn, backend="eager", fullgraph=True)(x)[0]
+    y = torch.compile(rnn, backend=backend, fullgraph=True)(x)[0]
     del rnn
     torch.compiler.reset()
     gc.collect()
@@ -170,7 +221,7 @@ def test_forms_survive_as_words(family):
         tensors = tensors or call.cell.packed_parameters()
         again = runs.decode(runs.encode(form))
         found, expected = (
-            engine.run_reference_steps(runs, one, None, x, call.h, dt, *tensors)[0]
+            run_reference_steps(runs, one, None, x, call.h, dt, *tensors)[0]
             for one in (again, form)
         )
         assert torch.equal(found, expected)

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from tauflow.cells import AbstractCell
 from tauflow.kernels import KernelCall
+from tauflow.kernels.trace.operator import run_traced
 from tauflow.kernels.trace.ops import MULTI_OUTPUT_RULES, RULES
 from tauflow.kernels.trace.pointwise_ops import POINTWISE_RULES
 from tauflow.kernels.trace.traced_kernel import (
     INTERPRETER_TRACES,
-    run_traced,
     traced_unsupported_reason,
 )
 from tauflow.sequence import reference_loop

@@ -14,8 +14,9 @@ from tauflow.errors import BackendError, ShapeError
 from tauflow.kernels import select_kernel
 from tauflow.kernels.trace import trace_cache, traced_kernel
 from tauflow.kernels.trace.capture import capture_step
+from tauflow.kernels.trace.operator import run_traced
 from tauflow.kernels.trace.program import TracingError
-from tauflow.kernels.trace.traced_kernel import run_traced, traced_unsupported_reason
+from tauflow.kernels.trace.traced_kernel import traced_unsupported_reason
 from tauflow.sequence import reference_loop
 
 UNRECORDED = {"phased-lstm": "it computes in float64"}

@@ -21,7 +21,8 @@ from .engine.kernel_spec import KernelCall, KernelFunction
 from .engine.requirements import NUMBA, BackendRequirements
 from .generated.kernel import REQUIREMENTS as GENERATED
 from .generated.kernel import generated_unsupported_reason, run_generated, unmeasured_reason
-from .trace.traced_kernel import PlannedTrace, run_traced, traced_unsupported_reason
+from .trace.operator import run_traced
+from .trace.traced_kernel import PlannedTrace, traced_unsupported_reason
 
 
 class _ProxyCell(AbstractCell):

@@ -75,16 +75,12 @@ from .torch_rnn import (
     run_gru,
     run_lstm,
 )
-from .trace import operator as _operator  # noqa: F401 - which is registered
 from .trace.cuda_graphs import (
     cuda_graph_unsupported_reason,
     run_cuda_graph,
 )
-from .trace.traced_kernel import (
-    PlannedTrace,
-    run_traced,
-    traced_unsupported_reason,
-)
+from .trace.operator import run_traced
+from .trace.traced_kernel import PlannedTrace, traced_unsupported_reason
 
 
 def _make_triton_spec(

@@ -1,9 +1,4 @@
-"""Run a program: the one node of autograd's graph, and the operators of loops for compilers.
-
-A program's own backward pass writes into memory that it owns, which neither a second graph nor
-a batch of incoming gradients can follow. Where either is wanted, the cell's steps are run again,
-by operations that autograd knows.
-"""
+"""Run a program: the one node of autograd's graph, and the operators of loops for compilers."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +21,8 @@ from .kernel_spec import (
     X,
     copy_mask,
 )
-from .torch_state import has_functorch_tensor, is_batched_gradient
+from .recompute import recompute_gradients, should_recompute
+from .torch_state import has_functorch_tensor
 
 
 def run_kernel(
@@ -300,6 +296,11 @@ def _(
     needs_input_grad: Sequence[bool],
     sizes: Sequence[int],
 ) -> list[Tensor]:
+    return allocate_gradients(inputs, needs_input_grad)
+
+
+def allocate_gradients(inputs: Inputs, needs_input_grad: NeedsInputGrad) -> list[Tensor]:
+    """Return memory for what :func:`make_operator_gradients` returns."""
     return [
         tensor.new_empty(tensor.shape if want else (0,))
         for tensor, want in zip(inputs, needs_input_grad, strict=True)
@@ -351,66 +352,3 @@ sequence.register_autograd(_operator_backward, setup_context=_setup_context)
 def use_device(tensor: Tensor) -> AbstractContextManager[object]:
     """Make a tensor's device the one that kernels are launched on."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
-
-
-def should_recompute(grad_outputs: Sequence[Tensor | None]) -> bool:
-    """Whether the running backward pass is to be differentiated, or is vectorised over pulls."""
-    if torch.is_grad_enabled():  # create_graph=True
-        return True
-    return any([pull is not None and is_batched_gradient(pull) for pull in grad_outputs])
-
-
-def recompute_gradients(
-    kernel: SequenceKernel,
-    config: Any,
-    mask: Tensor | None,
-    inputs: Inputs,
-    grad_outputs: GradOutputs,
-    needs_input_grad: NeedsInputGrad,
-) -> Gradients:
-    """Return the gradients of the inputs by running the cell's steps again, in single precision."""
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        leaves = [
-            make_leaf(value, create_graph) if want else value
-            for value, want in zip(inputs, needs_input_grad, strict=True)
-        ]
-        y, last = run_reference_steps(kernel, config, mask, *leaves)
-        results = y if grad_outputs.y is None else y[..., : grad_outputs.y.shape[-1]], last
-        pulled = [
-            (r, pull) for r, pull in zip(results, grad_outputs, strict=True) if pull is not None
-        ]
-        gradients = iter(
-            torch.autograd.grad(
-                [result for result, _ in pulled],
-                [value for value, want in zip(leaves, needs_input_grad, strict=True) if want],
-                [pull for _, pull in pulled],
-                create_graph=create_graph,
-                allow_unused=True,
-            )
-        )
-    return [next(gradients) if want else None for want in needs_input_grad]
-
-
-def run_reference_steps(
-    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the results of a program by the cell's own steps."""
-    kind = inputs[STATE].dtype
-    x, h, dt, *parameters = (
-        tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-        for tensor in inputs
-    )
-    # unbind, for the gradient of an index would be a full-sized tensor for every step
-    outputs = []
-    for t, step in enumerate(zip(x.unbind(1), dt.unbind(1), strict=True)):
-        after = kernel.update(config, h, *step, *parameters)
-        h = after if mask is None else torch.where(mask[:, t].unsqueeze(-1), after, h)
-        outputs.append(h)
-    y = torch.stack(outputs, dim=1)
-    return y.to(kind), h.to(kind)
-
-
-def make_leaf(value: Tensor, create_graph: bool) -> Tensor:
-    """Return the input under a separate node, past which its gradient is not pulled."""
-    return value.view_as(value) if create_graph else value.detach().requires_grad_()

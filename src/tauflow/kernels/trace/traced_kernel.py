@@ -111,18 +111,12 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
     )
 
 
-def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run any cell by its own step, traced.
+def run_traced_steps(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run any cell by its own step, traced, whether or not a compiler looks on.
 
     Raises:
         BackendError: the step does something today that it did not do before.
     """
-    if torch.compiler.is_compiling():
-        cell = call.cell
-        leaves = call.x, call.h, call.dt, [*cell.parameters(), *cell.buffers()]
-        about = call.mask, call.observed, cell._number, cell.training, cell.output_size
-        y, last = torch.ops.tauflow.traced_sequence(*leaves, *about)
-        return y, last
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
 
 
@@ -150,7 +144,7 @@ class PlannedTrace:
         self._plans: dict[tuple[Any, ...], tuple[TraceConfig, list[_CapturedTensors]]] = {}
 
     def __call__(self, call: KernelCall) -> tuple[Tensor, Tensor]:
-        """Run the step; as :func:`run_traced`."""
+        """Run the step; as :func:`run_traced_steps`."""
         return run_traced_step(TRACED_KERNEL, "numba", self._prepare_inputs, call)
 
     def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
