@@ -431,8 +431,9 @@ def test_hooks_on_the_way_back_are_called_whatever_the_cell(name):
 )
 def test_errors_are_those_of_plain_steps(change, error, words):
     rnn = tauflow.RNN(Leaky(change=change))
+    x = torch.zeros(3 * torch.get_num_threads(), 30, INPUTS)  # a thread has more than one
     with pytest.raises(error, match=words):
-        rnn(torch.zeros(2, 30, INPUTS))
+        rnn(x)
 
 
 def test_hooks_and_gradients_of_parameters_are_left_as_they_are():
