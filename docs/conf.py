@@ -58,7 +58,6 @@ html_title = "tauflow"
 wide_pages = [
     "comparison",
     "leaderboards",
-    "pretrained",
     "published",
     *(f"published/{n}" for n in TITLES),
 ]

@@ -25,6 +25,7 @@ COMPILATION = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
 FOLDER = re.compile(r"(?<![\w.])/\S*/(?=(?:tauflow|tauflow_papers|site-packages)/)")
 
 
+METRICS = {"mean squared error": "MSE", "area under the ROC curve": "AUROC"}
 # Titles of papers, which stand in the list above, leave no room for the numbers beside them.
 AUTHORS_ALONE = re.compile(r"^\| ([A-Z][^|,]* \d{4}), [^|]* \|", re.MULTILINE)
 FIRST_SECTIONS = ("## By paper", "## Headline results")
@@ -57,6 +58,10 @@ def write_published(app):
     others = [section for section in sections if section not in found]
     assert len(found) == len(FIRST_SECTIONS), "the report has no such sections"
     found = [AUTHORS_ALONE.sub(r"| \1 |", section) for section in found]
+    for name, short in METRICS.items():
+        found, others = (
+            [s.replace(f"| {name} |", f"| {short} |") for s in part] for part in (found, others)
+        )
     rest = "".join([*found, f"## Verdicts and counts\n\n{method}", *others])
     names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
@@ -120,11 +125,11 @@ def mark_cells(app, doctree):
 
     Code with a word that is longer than a column should be wraps anywhere.
     """
+    for code in doctree.findall(nodes.literal):
+        if max(map(len, code.astext().split()), default=0) > 32:
+            code["classes"].append("long")
     for entry in doctree.findall(nodes.entry):
         text = entry.astext()
-        for code in entry.findall(nodes.literal):
-            if max(map(len, code.astext().split()), default=0) > 32:
-                code["classes"].append("long")
         if len(text) > 80:
             entry["classes"].append("long")
         elif len(text) > 24:

@@ -249,10 +249,12 @@ def _hang_name(
 ) -> None:
     is_left = place < half
     height = top + (place if is_left else 2 * half - 1 - place)
-    end = span[0] - 0.04 * (span[1] - span[0]) if is_left else span[1] + 0.04 * (span[1] - span[0])
+    width = span[1] - span[0]
+    end = span[0] - 0.04 * width if is_left else span[1] + 0.04 * width
+    margin = -0.01 * width if is_left else 0.01 * width
     axes.plot((rank, rank, end), (0, height, height), color=SLATE, linewidth=0.8)
     text = f"{name}  {rank:.1f}" if is_left else f"{rank:.1f}  {name}"
-    axes.text(end, height, f" {text} ", ha="right" if is_left else "left", va="center")
+    axes.text(end + margin, height, text, ha="right" if is_left else "left", va="center")
 
 
 def make_rank_table(ranking: Ranking, models: int | None = None) -> str:
