@@ -222,7 +222,8 @@ class _Describer:
                 and not column.is_row_number
             )
             single = is_id and column.count > 0.9 * len(self.frame)
-            if single and keys.id is None and "id" not in self.known:
+            is_named = keys.id is not None and is_id_name(keys.id.name)
+            if single and not is_named and "id" not in self.known:
                 return (
                     f"each value of {column.name!r} has one row, and one row per id is no "
                     "sequence. Name a column whose values come in several rows (--id), or --id "

@@ -151,12 +151,20 @@ class KeySearch:
         points = 0.0
         if id_ is not None:
             points = 2.5 * is_id_name(id_.name) + id_.is_contiguous - 2.0
+            points += 2 * (id_.is_contiguous and self._has_static_column(id_))
         candidates = [Keys(id_, None, self.count_unique(id_), points=points)]
         group = np.zeros(self.rows, np.int64) if id_ is None else id_.codes
         order = np.argsort(group, kind="stable")
         inner = np.diff(group[order]) == 0
         pairs = [self._pair(id_, column, order, inner) for column in times if column is not id_]
         return candidates + sorted((p for p in pairs if p), key=lambda keys: keys.points)
+
+    def _has_static_column(self, id_: ColumnProfile) -> bool:
+        """Whether another column has one value for each of at least ten ids."""
+        if id_.count < 10 or is_time_name(id_.name):
+            return False
+        others = (column for column in self.free if column is not id_ and column.count > 1)
+        return any(column.is_constant_in(id_.codes) for column in others)
 
     def _pair(
         self, id_: ColumnProfile | None, time: ColumnProfile, order: Indices, inner: Bools

@@ -176,6 +176,17 @@ KNOWN = {
         *("name", "minute"),
     ),
     "events": Known(events(), "user_id", "timestamp"),
+    "pupils of schools": Known(
+        pandas.DataFrame(
+            {
+                "school": np.repeat(np.arange(1224, 1384), 45),
+                "ses": walk(7200),
+                "mach": walk(7200, 1),
+                "meanses": np.repeat(walk(160, 2), 45),
+            }
+        ),
+        *("school", None),
+    ),
     "no times": Known(numbered("series", 6, label=LABEL), "series", None, target="label"),
     "long": Known(
         long().assign(died=lambda f: f.stay % 2),
