@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import nn
 
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
-from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
 from tauflow.errors import DataNotFoundError, ModelFileError
 from tauflow.evaluation.certainty import Certainty
@@ -24,14 +23,12 @@ from tauflow.export.files import (
     collect_tensors,
     convert_damage,
     get_file_config,
-    use_reference_backend,
 )
 from tauflow.tabular.options import DEFAULT_SPLIT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import format_names
 
 from .decode import get_classes, list_targets
-from .predictions import AnswerForm
 
 if TYPE_CHECKING:
     from .predictor import Predictor
@@ -118,27 +115,17 @@ def load_predictor(path: str | Path) -> "Predictor":
         certainty = None
         if "certainty" in content:
             certainty = Certainty.from_dict(content["certainty"], card.target_size)
-    predictor = Predictor(
-        build_module(path, tensors, model).eval(),
-        card,
-        schema,
-        observed=observed,
-        certainty=certainty,
-    )
-    with convert_damage(path, advice=_ADVICE), use_reference_backend(predictor.model):
-        _try(predictor)
-    return predictor
+    network = build_module(path, tensors, model).eval()
+    with convert_damage(path, advice=_ADVICE):
+        _check_dtypes(network)
+    return Predictor(network, card, schema, observed=observed, certainty=certainty)
 
 
-def _try(predictor: "Predictor") -> None:
-    """Let a predictor of a table answer a made-up sequence."""
-    model, card = predictor.model, predictor.card
-    if predictor.schema is None or not type(model).__module__.startswith("tauflow."):
-        return
-    x = torch.zeros(1, 2, card.input_size, dtype=predictor.dtype)
-    seen = torch.ones_like(x, dtype=torch.bool) if predictor.observed else None
-    batch = SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen)
-    predictor._predict_batch(batch, AnswerForm())
+def _check_dtypes(model: nn.Module) -> None:
+    """Raise :class:`TypeError` if weights of a model of tauflow are of several floating types."""
+    dtypes = {str(weight.dtype) for weight in model.parameters() if weight.is_floating_point()}
+    if len(dtypes) > 1 and type(model).__module__.startswith("tauflow."):
+        raise TypeError(f"its weights are of {' and '.join(sorted(dtypes))}")
 
 
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:

@@ -229,12 +229,12 @@ class Predictor:
         for first, last in new_table.plan_batches():
             batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
-            prediction = self._predict_batch(batch, asked)
             try:
+                prediction = self._predict_batch(batch, asked)
                 yield make_prediction_frame(prediction, new_table, self.schema, first, last, asked)
             except TauflowError:
                 raise
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise ArgumentError(
                     f"what is known of {self.card.name!r} does not fit this table or this model "
                     f"({error!r}). Load the predictor again from its source."
