@@ -166,8 +166,8 @@ def _check_causality(spec: ModelSpec, data: TaskData) -> None:
     Raises:
         ArgumentError: the task is next-step prediction, and the model reads whole sequences.
     """
-    is_causal = get_model_info(spec.cell).is_causal(spec.options)
-    if data.card.forecast and data.card.per_step and not is_causal:
+    is_next_step = data.card.forecast and data.card.per_step
+    if is_next_step and not get_model_info(spec.cell).is_causal(spec.options):
         option = " with bidirectional=true" if spec.options.get("bidirectional") else ""
         raise ArgumentError(
             f"{spec.cell!r}{option} reads a sequence to its end before it answers, and would see "

@@ -81,9 +81,11 @@ class TaskRun:
     @property
     def predictor(self) -> Predictor:
         """The model with what is known of its data, as :func:`tauflow.load_predictor` reads it."""
-        plain = Predictor.from_data(self.model, self.data)
-        plain.certainty = self.certainty
-        return plain
+        data = self.data
+        observed = data.train.observed is not None
+        return Predictor(
+            self.model, data.card, data.schema, observed=observed, certainty=self.certainty
+        )
 
 
 def run_task(run: Run) -> TaskRun:
