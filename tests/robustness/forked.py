@@ -40,12 +40,17 @@ def fork(
         output: descriptor of the file that standard output and error go to.
         prepare: called in the process just before the command.
     """
+    has_session, write_end = os.pipe()
     child = os.fork()
     if child:
+        os.close(write_end)
+        os.read(has_session, 1)  # until the child closes it: before, no signal reaches its group
+        os.close(has_session)
         return child
     code: object = CRASHED
     try:
         os.setsid()
+        os.close(write_end)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.chdir(folder)

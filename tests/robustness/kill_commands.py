@@ -108,7 +108,9 @@ def trial(kind: str, root: Path, folder: Path, rng: random.Random, seconds: floa
         code = end(child)
         if code == 0:
             break
-        expected = {signal.SIGINT: (130, -signal.SIGINT)}.get(sent, (sent and -sent,))
+        # Python code that handles SIGINT or SIGTERM ends with 128 and the number of the signal.
+        handled = (sent + 128,) if sent in (signal.SIGINT, signal.SIGTERM) else ()
+        expected = (sent and -sent, *handled)
         assert code in expected, f"exit code {code} after {sent!r}:\n{told(folder)}"
         kills += 1
     deadline = time.monotonic() + PATIENCE
