@@ -3,6 +3,9 @@
 from ._internal import import_path as _import_path  # noqa: F401  # before what could be shadowed
 
 # isort: split
+from typing import Any as _Any
+
+from tauflow._internal.plugins import find_published as _find_published
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
 from tauflow.models import RNNVAE, LatentODE, SequenceModel
@@ -41,3 +44,7 @@ __all__ = [
     "train",
     *(module.__name__ for module in _SEQUENCE_MODULES),
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    return _find_published(__name__, name)

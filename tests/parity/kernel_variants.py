@@ -2,6 +2,7 @@
 
 import torch
 
+import tauflow.zoo  # noqa: F401 - whose kernels are among all
 from tauflow.cells import (
     CfCCell,
     CTGRUCell,
@@ -127,9 +128,11 @@ RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_traced]
 """The traced steps, one for every cell; ``test_traced_sequences.py`` is about all of them."""
 
 _SOME = (CTRNNCell, GNODECell, GRUDCell, GRUODECell, NeuronalLTCCell, ODELSTMCell, UnmaskedGRUDCell)
-ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
-ROWS += [
-    (s, options) for s in RECORDED if s.cell in _SOME for options in VARIANTS.get(s.cell, [{}])
+ROWS = [
+    (spec, options)
+    for spec in (*ON_ANY_DEVICE, *(s for s in RECORDED if s.cell in _SOME))
+    for options in VARIANTS.get(spec.cell, [{}])
+    if serves(spec, options)
 ]
 """Every such kernel with each of its variants, and some traced steps."""
 

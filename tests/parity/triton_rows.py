@@ -10,6 +10,7 @@ import torch
 from kernel_variants import example
 from torch import Tensor
 
+import tauflow.zoo  # noqa: F401 - whose kernels are among all
 from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED

@@ -16,9 +16,12 @@ from sources import PACKAGE, ROOT
 from typer.testing import CliRunner
 
 import tauflow
-from tauflow.cells.registry import CELLS
+import tauflow.zoo  # which publishes names
 from tauflow.cli.main import app
-from tauflow.sequence import SEQUENCE_MODULES
+from tauflow.sequence import CatalogRNN
+
+MODULES = [m for m in CatalogRNN.module_of_cell.values() if m.__name__ in tauflow.__all__]
+CELLS = [module.cell_class for module in MODULES]
 
 HEADER = "\n".join(
     [
@@ -55,14 +58,15 @@ GROUPS = {
     "Discrete time": ("LSTM", "GRU", "Elman", "BidirectionalRNN"),
 }
 """Sequence modules by family, the most used first; the cells have the same names and ``Cell``."""
+_NOT_EXPORTED = ("typing", "tauflow._internal.plugins")
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def stub_of_modules() -> str:
     """Return the types of tauflow/sequence/modules.py."""
-    imports: set[tuple[str, str]] = {("typing", "Any")}
+    imports: set[tuple[str, str]] = {("typing", "Any"), ("tauflow.cells.base", "AbstractCell")}
     classes = []
-    for module in SEQUENCE_MODULES:
+    for module in MODULES:
         shown = list(inspect.signature(module.__init__).parameters.values())
         arguments = [_argument(parameter, imports) for parameter in shown]
         star = next(i for i, p in enumerate(shown) if p.kind is inspect.Parameter.KEYWORD_ONLY)
@@ -81,6 +85,7 @@ def stub_of_modules() -> str:
         *(f"from {home} import {name}" for home, name in sorted(imports)),
         "\nfrom .catalog_rnn import CatalogRNN\nfrom .sequence_module import SequenceModule\n",
         "SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]\n",
+        "def make_module(cell: type[AbstractCell]) -> type[CatalogRNN]: ...\n",
         f"def build({', '.join(_argument(p, imports) for p in build)}) -> SequenceModule: ...\n",
         "\n\n".join(classes),
     ]
@@ -98,7 +103,7 @@ def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
     named = [
         (f"{'.' * node.level}{node.module or ''}", alias.name)
         for node in ast.parse(source.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module not in _NOT_EXPORTED
         for alias in node.names
         if not (alias.asname or alias.name).startswith("_")
     ]
@@ -127,7 +132,7 @@ def documented_models() -> str:
 
 def listed(what: str, page: str, pattern: str) -> str:
     """Return a page of the reference with the names that the catalog brings, by family."""
-    modules, grouped = {m.__name__ for m in SEQUENCE_MODULES}, set(sum(GROUPS.values(), ()))
+    modules, grouped = {m.__name__ for m in MODULES}, set(sum(GROUPS.values(), ()))
     assert grouped <= modules
     others = {"Other cells": sorted(modules - grouped)} if modules > grouped else {}
     parts = []
@@ -183,13 +188,14 @@ def _filled(items: Iterable[str], indent: int) -> str:
 WRITTEN: dict[Path, Callable[[], str]] = {
     PACKAGE / "sequence" / "modules.pyi": stub_of_modules,
     PACKAGE / "sequence" / "__init__.pyi": lambda: stub_of_folder(
-        PACKAGE / "sequence", {m.__name__: ".modules" for m in SEQUENCE_MODULES}
+        PACKAGE / "sequence", {m.__name__: ".modules" for m in MODULES}
     ),
     PACKAGE / "cells" / "__init__.pyi": lambda: stub_of_folder(
-        PACKAGE / "cells", {c.__name__: f".{c.__module__.rpartition('.')[2]}" for c in CELLS}
+        PACKAGE / "cells",
+        {c.__name__: c.__module__.replace("tauflow.cells.", ".") for c in CELLS},
     ),
     PACKAGE / "__init__.pyi": lambda: stub_of_folder(
-        PACKAGE, {m.__name__: "tauflow.sequence" for m in SEQUENCE_MODULES}
+        PACKAGE, {m.__name__: "tauflow.sequence" for m in MODULES}
     ),
     ROOT / "docs" / "models.md": documented_models,
     API / "sequence.md": lambda: listed("modules", "sequence.md", "tauflow.{}"),

@@ -8,11 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from derived import WRITTEN
+from derived import MODULES, WRITTEN
 from sources import PACKAGE, ROOT
 
 import tauflow
-from tauflow.sequence import SEQUENCE_MODULES
 
 STUB = ast.parse((PACKAGE / "sequence" / "modules.pyi").read_text(encoding="utf-8"))
 CHECKED = """\
@@ -38,7 +37,7 @@ def test_what_is_written_is_what_the_catalog_says(path):
     assert written == WRITTEN[path](), "run python tests/repo/derived.py"
 
 
-@pytest.mark.parametrize("module", SEQUENCE_MODULES, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 def test_the_types_for_editors_are_those_of_the_constructors(module):
     body = next(n for n in STUB.body if getattr(n, "name", "") == module.__name__).body
     (arguments,) = (node.args for node in body if isinstance(node, ast.FunctionDef))
@@ -56,7 +55,7 @@ def test_help_shows_the_options_of_the_cell():
     text = inspect.signature(tauflow.CfC.__init__)
     assert "backbone_units: int = 128" in str(text)
     assert "num_layers: int = 1" in str(text)
-    assert not any("cell_options" in str(inspect.signature(m.__init__)) for m in SEQUENCE_MODULES)
+    assert not any("cell_options" in str(inspect.signature(m.__init__)) for m in MODULES)
 
 
 @pytest.mark.thorough

@@ -4,16 +4,14 @@ import inspect
 from pathlib import Path
 
 import pytest
+from derived import CELLS, MODULES
 from public_names import public_modules, public_names
-
-from tauflow.cells.registry import CELLS
-from tauflow.sequence import SEQUENCE_MODULES
 
 PINNED = set(Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").split())
 OF_THE_CATALOG = {f"tauflow.cells.{cell.__name__}" for cell in CELLS}
 OF_THE_CATALOG |= {
     f"{folder}.{module.__name__}"
-    for module in SEQUENCE_MODULES
+    for module in MODULES
     for folder in ("tauflow", "tauflow.sequence")
 }
 

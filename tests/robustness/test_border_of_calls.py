@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import tauflow
+import tauflow.zoo  # whose kernels are among all
 from tauflow.cells.registry import MODELS
 from tauflow.errors import TauflowError
 from tauflow.kernels import KERNELS, KernelCall

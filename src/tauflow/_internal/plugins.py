@@ -10,9 +10,11 @@ import multiprocessing
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
 
 from .fork_safety import compile_lock
 
@@ -22,6 +24,7 @@ ENTRY_POINT_GROUP = "tauflow.plugins"
 _ZOO: dict[str, Callable[[], object]] = {"The zoo": partial(importlib.import_module, "tauflow.zoo")}
 """What the library registers as plugins do."""
 
+_ABSENT = object()
 _started: set[str] = set()
 _finished: set[str] = set()
 _failures: dict[str, str] = {}
@@ -46,6 +49,36 @@ def load_plugins() -> None:
             if name not in _started:  # a plugin may itself look for what another one adds
                 _started.add(name)
                 _load_plugin(name, load)
+
+
+def publish(values: Iterable[Any], *modules: str) -> None:
+    """Add classes and functions to what modules of the library export, under their own names."""
+    for module in modules:
+        exported = vars(sys.modules[module])
+        exported.update({value.__name__: value for value in values})
+        exported["__all__"] += [value.__name__ for value in values]
+
+
+def find_published(module: str, name: str) -> Any:
+    """Return what the zoo published in a module under a name, for a module's ``__getattr__``.
+
+    Raises:
+        AttributeError: nothing has that name.
+    """
+    exported = vars(sys.modules[module])
+    is_ready = hasattr(sys.modules.get("tauflow"), "__all__")
+    is_special = name.startswith("_")
+    if is_ready and not is_special and not _is_module(exported, name):
+        importlib.import_module("tauflow.zoo")
+    value = exported.get(name, _ABSENT)
+    if value is _ABSENT:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return value
+
+
+def _is_module(package: Mapping[str, Any], name: str) -> bool:
+    """Whether a name is a module in a package, which an import is about to look for."""
+    return "__path__" in package and find_spec(f"{package['__name__']}.{name}") is not None
 
 
 def describe_plugin_problems() -> str:

@@ -1,5 +1,9 @@
 """Cells: one time step of each model, with its equations and source."""
 
+from typing import Any
+
+from tauflow._internal.plugins import find_published
+
 from .activations import ACTIVATIONS
 from .base import AbstractCell, Precomputed
 from .ltc import LTC_VARIANTS
@@ -17,3 +21,7 @@ __all__ = [
     "ModelEntry",
     *(cell.__name__ for cell in CELLS),
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return find_published(__name__, name)

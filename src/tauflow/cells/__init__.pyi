@@ -5,30 +5,17 @@
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, Precomputed
-from .bidirectional_rnn import BidirectionalRNNCell
-from .cf_s import CfSCell
 from .cfc import CfCCell
-from .cornn import CoRNNCell
-from .cru import CRUCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
-from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
-from .gru_ode_bayes import GRUODEBayesCell
-from .gruwe import GRUwECell
-from .hippo import HiPPOCell
 from .lem import LEMCell
-from .linodenet import LinODENetCell
-from .linoss import LinOSSCell
-from .lipschitz_rnn import LipschitzRNNCell
-from .lmu import LMUCell
 from .lrc import LRCCell
-from .lrc_ssm import LrcSSMCell
 from .lru import LRUCell
 from .ltc import LTCCell, LTC_VARIANTS
 from .ltc_neuronal import NeuronalLTCCell
@@ -37,14 +24,27 @@ from .neural_cde import NeuralCDECell
 from .ode_lstm import ODELSTMCell
 from .phased_lstm import PhasedLSTMCell
 from .registry import CELLS, MODELS, ModelEntry
-from .rits import RITSCell
-from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
-from .rubanova_gru import RubanovaGRUCell
-from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
-from .slice import SLiCECell
 from .time_lstm import TLSTMCell, TimeLSTMCell
 from .wired_cfc import WiredCfCCell
+from tauflow.zoo.cells.bidirectional_rnn import BidirectionalRNNCell
+from tauflow.zoo.cells.cf_s import CfSCell
+from tauflow.zoo.cells.cornn import CoRNNCell
+from tauflow.zoo.cells.cru import CRUCell
+from tauflow.zoo.cells.exprnn import ExpRNNCell
+from tauflow.zoo.cells.gru_ode_bayes import GRUODEBayesCell
+from tauflow.zoo.cells.gruwe import GRUwECell
+from tauflow.zoo.cells.hippo import HiPPOCell
+from tauflow.zoo.cells.linodenet import LinODENetCell
+from tauflow.zoo.cells.linoss import LinOSSCell
+from tauflow.zoo.cells.lipschitz_rnn import LipschitzRNNCell
+from tauflow.zoo.cells.lmu import LMUCell
+from tauflow.zoo.cells.lrc_ssm import LrcSSMCell
+from tauflow.zoo.cells.rits import RITSCell
+from tauflow.zoo.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from tauflow.zoo.cells.rubanova_gru import RubanovaGRUCell
+from tauflow.zoo.cells.rubanova_ode import RubanovaODERNNCell
+from tauflow.zoo.cells.slice import SLiCECell
 
 __all__ = [
     "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CRUCell", "CTGRUCell", "CTLSTMCell",

@@ -7,30 +7,17 @@ from tauflow._internal.registry import Registry, make_entry_check
 from tauflow.errors import ArgumentError
 
 from .base import AbstractCell
-from .bidirectional_rnn import BidirectionalRNNCell
-from .cf_s import CfSCell
 from .cfc import CfCCell
-from .cornn import CoRNNCell
-from .cru import CRUCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
-from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
-from .gru_ode_bayes import GRUODEBayesCell
-from .gruwe import GRUwECell
-from .hippo import HiPPOCell
 from .lem import LEMCell
-from .linodenet import LinODENetCell
-from .linoss import LinOSSCell
-from .lipschitz_rnn import LipschitzRNNCell
-from .lmu import LMUCell
 from .lrc import LRCCell
-from .lrc_ssm import LrcSSMCell
 from .lru import LRUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
@@ -39,12 +26,7 @@ from .neural_cde import NeuralCDECell
 from .ode_lstm import ODELSTMCell
 from .option_names import check_option_names
 from .phased_lstm import PhasedLSTMCell
-from .rits import RITSCell
-from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
-from .rubanova_gru import RubanovaGRUCell
-from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
-from .slice import SLiCECell
 from .time_lstm import TimeLSTMCell, TLSTMCell
 from .wired_cfc import WiredCfCCell
 
@@ -103,11 +85,9 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ltc-neuronal", "LTC, neuronal form", NeuronalLTCCell),
             ModelEntry("lrc", "LRC", LRCCell, tune=_ELASTANCE),
             ModelEntry("stc", "STC", LRCCell, {"elastance": "none"}),
-            ModelEntry("lrc-ssm", "LrcSSM", LrcSSMCell),
             ModelEntry("cfc", "CfC", CfCCell, tune=_BACKBONE),
             ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}, _BACKBONE),
             ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}, _BACKBONE),
-            ModelEntry("cf-s-equation-9", "Cf-S, Equation 9", CfSCell),
             ModelEntry("cfc-mmrnn", "CfC-mmRNN", MixedMemoryCell, {"core": "cfc"}, _BACKBONE),
             ModelEntry("wired-cfc", "CfC on a wiring", WiredCfCCell),
             ModelEntry("lstm", "LSTM", LSTMCell),
@@ -159,19 +139,12 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
             ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
-            ModelEntry(
-                "gru-ode-bayes", "GRU-ODE-Bayes", GRUODEBayesCell, tune={"substeps": (1, 4)}
-            ),
             ModelEntry("ct-gru", "CT-GRU", CTGRUCell, tune={"scales": (4, 8, 12)}),
             ModelEntry(
                 "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
             ),
-            ModelEntry("bidirectional-rnn", "Bidirectional RNN", BidirectionalRNNCell),
-            ModelEntry("rnn-decay", "RNN-Decay", RNNDecayCell),
-            ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
             ModelEntry("gru-d", "GRU-D", GRUDCell),
             ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
-            ModelEntry("gruwe", "GRUwE", GRUwECell),
             ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
             ModelEntry(
                 "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
@@ -187,44 +160,8 @@ MODELS: Registry[ModelEntry] = Registry(
                 PhasedLSTMCell,
                 {"form": "released"},
             ),
-            ModelEntry("rnn-delta-t", "RNN-Delta-t", RubanovaGRUCell),
-            ModelEntry("rnn-impute", "RNN-impute", RubanovaGRUCell, {"impute": True}),
-            ModelEntry(
-                "rnn-decay-rubanova",
-                "RNN-Decay of the Latent ODE paper",
-                RubanovaGRUCell,
-                {"decay": True},
-            ),
-            ModelEntry(
-                "gru-d-rubanova",
-                "GRU-D of the Latent ODE paper",
-                RubanovaGRUCell,
-                {"decay": True, "impute": True},
-            ),
-            ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
-            ModelEntry(
-                "cornn",
-                "coRNN",
-                CoRNNCell,
-                tune={"step_size": (0.01, 0.05, 0.2), "gamma": (1.0, 3.0, 5.0), "eps": (1.0, 5.0)},
-            ),
-            ModelEntry(
-                "lipschitz-rnn",
-                "Lipschitz RNN",
-                LipschitzRNNCell,
-                tune={"beta": (0.65, 0.8, 0.9), "gamma": (0.001, 0.01, 0.1)},
-            ),
-            ModelEntry("lmu", "LMU", LMUCell, tune={"theta": (30.0, 100.0, 300.0)}),
-            ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
-            ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
-            ModelEntry("exprnn", "expRNN", ExpRNNCell),
             ModelEntry("lru", "LRU", LRUCell, tune={"r_min": (0.0, 0.5, 0.9)}),
             ModelEntry("s5", "S5", S5Cell, tune={"step_max": (0.1, 0.3, 1.0)}),
-            ModelEntry("linoss", "LinOSS", LinOSSCell),
-            ModelEntry("slice", "SLiCE", SLiCECell, tune={"scale": (0.025, 0.1, 0.5)}),
-            ModelEntry("rits", "RITS", RITSCell),
-            ModelEntry("cru", "CRU", CRUCell, tune={"bases": (5, 15), "units": (30, 50, 100)}),
-            ModelEntry("linodenet", "LinODENet", LinODENetCell, tune={"blocks": (1, 2, 5)}),
             ModelEntry(
                 "neural-cde",
                 "Neural CDE",
@@ -251,5 +188,6 @@ MODELS.add_check(_has_a_cell)
 CELLS: tuple[type[AbstractCell], ...] = tuple(
     dict.fromkeys(entry.cell for entry in MODELS.values())
 )
-"""The class of each cell, once. What names every cell is made of these: the exports of
-:mod:`tauflow` and :mod:`tauflow.cells`, the sequence modules, the classes of model files."""
+"""The class of each cell, once. The exports of :mod:`tauflow` and :mod:`tauflow.cells`, the
+sequence modules and the classes of model files are made of these; :mod:`tauflow.zoo` adds to all.
+"""

@@ -70,12 +70,14 @@ def _get_version(name: str) -> str:
 
 def _list_kernels() -> list[tuple[str, str, str]]:
     """Return the cells of every backend by what hinders it, for plain calls on its own device."""
-    from tauflow.kernels import KERNELS, KernelCall
+    from tauflow.cells import MODELS
+    from tauflow.kernels import KernelCall, get_kernels
     from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
     found: dict[tuple[str, str], dict[str, None]] = {}
     on_gpu = torch.cuda.is_available()
-    for row in KERNELS:
+    cells = dict.fromkeys(entry.cell for entry in MODELS.values())
+    for row in (row for cell in cells for row in get_kernels(cell(2, 4))):
         device = "cuda" if row.device == "cuda" and on_gpu and not TRITON_INTERPRETED else "cpu"
         cell = row.cell(2, 4).to(device)
         x, dt = torch.zeros(1, 2, 2, device=device), torch.ones(1, 2, 1, device=device)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from tauflow._internal.checks import check_one_of, is_tracing
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.diagonal import AbstractScanCell
@@ -15,7 +14,6 @@ from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell
 from tauflow.cells.lem import LEMCell
-from tauflow.cells.linoss import LinOSSCell
 from tauflow.cells.lrc import LRCCell
 from tauflow.cells.lru import LRUCell
 from tauflow.cells.ltc import LTCCell
@@ -63,6 +61,7 @@ from .scan.kernel import (
     torch_scan_unsupported_reason,
 )
 from .thresholds import (
+    TRACED_IF_LONG,
     is_cuda_graph_profitable,
     is_tracing_profitable,
     is_worth_generating,
@@ -97,7 +96,7 @@ def _make_scan_spec(cell: type[AbstractCell]) -> KernelSpec:
     )
 
 
-_DIAGONAL_CELLS = (LRUCell, S5Cell, LinOSSCell)
+_DIAGONAL_CELLS = (LRUCell, S5Cell)
 _UNTRACED_CELLS = (LTCCell, LRCCell)
 """Those whose own loops are faster, whatever the size."""
 
@@ -209,8 +208,7 @@ _GENERATED = (
     *(
         _make_generated_spec(cell)
         for cell in _CATALOG_CELLS
-        if cell is not CRUCell  # whose step is too long for the generator
-        and cell is not CTRNNCell  # which is among the preferred for any call
+        if cell is not CTRNNCell  # which is among the preferred for any call
     ),
 )
 
@@ -224,11 +222,12 @@ def _check_calls(row: KernelSpec) -> KernelSpec:
     )
 
 
-KERNELS: tuple[KernelSpec, ...] = tuple(
+KERNELS: list[KernelSpec] = [
     _check_calls(row)
     for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_PREFERRED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
-)
-"""All kernels, in order of preference; each checks whether it supports a call."""
+]
+"""All kernels, in order of preference; each checks whether it supports a call. Those of
+:mod:`tauflow.zoo` are among them when that has been imported."""
 
 _CUSTOM_CELL_KERNELS = (
     KernelSpec(
@@ -258,23 +257,24 @@ _DEFAULT_BACKEND = check_one_of(
 )
 
 
-_ADDED_KERNELS: dict[type[AbstractCell], tuple[KernelSpec, ...]] = {}
-
-
-def add_kernels(cell: type[AbstractCell]) -> None:
+def add_kernels(
+    cell: type[AbstractCell], *, is_short_traced: bool = True, is_generated: bool = True
+) -> None:
     """Serve a class of the library that is not in the catalog: by its trace, or by one scan.
 
     Args:
         cell: the class.
+        is_short_traced: whether its trace is the fastest way in short sequences, too.
+        is_generated: whether there are generated kernels of it.
     """
-    scans = (_make_scan_spec(cell),) if issubclass(cell, AbstractScanCell) else ()
-    rows = (
-        _make_traced_spec(cell),
-        *scans,
-        _make_generated_spec(cell),
-        _make_cuda_graph_spec(cell),
-    )
-    _ADDED_KERNELS[cell] = tuple(map(_check_calls, rows))
+    KERNELS.append(_check_calls(_make_traced_spec(cell)))
+    if issubclass(cell, AbstractScanCell):
+        KERNELS.append(_check_calls(_make_scan_spec(cell)))
+    if is_generated:
+        KERNELS.append(_check_calls(_make_generated_spec(cell)))
+    KERNELS.append(_check_calls(_make_cuda_graph_spec(cell)))
+    if not is_short_traced:
+        TRACED_IF_LONG.add(cell)
     add_builtin_cell(cell)
 
 
@@ -284,7 +284,7 @@ def get_kernels(cell: AbstractCell) -> tuple[KernelSpec, ...]:
     Those of a cell of the catalog are its class's own. A cell that somebody else wrote, derived
     from one of the catalog or not, is served by its traced step, if at all.
     """
-    rows = _ADDED_KERNELS.get(type(cell)) or tuple(row for row in KERNELS if row.cell is type(cell))
+    rows = tuple(row for row in KERNELS if row.cell is type(cell))
     return rows if rows or is_tracing() or is_builtin_cell(cell) else _CUSTOM_CELL_KERNELS
 
 

@@ -3,10 +3,9 @@
 import torch
 
 from tauflow._internal.checks import is_tracing
+from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
-from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
@@ -17,7 +16,8 @@ from .engine.requirements import is_builtin_cell
 _MIN_LONG_STEPS = 8
 """Steps of a sequence from which on torch computes what does not depend on the state for all of
 them at once. In a shorter one each step does so itself, which spares the calls of operations."""
-_TRACED_IF_LONG = (CRUCell, ExpRNNCell)  # whose matrices take longer than those calls
+TRACED_IF_LONG: set[type[AbstractCell]] = set()
+"""Cells whose matrices take longer than those calls."""
 
 _MAX_SHORT_WORK = 1 << 19
 """Rows times parameters, up to which the traced step of :data:`_OWN_LOOPS` is faster in short
@@ -48,7 +48,7 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     if is_tracing():  # before any look at sizes, which compilers would guard
         return torch.compiler.is_compiling() and not isinstance(call.cell, _OWN_LOOPS)
     B, T, _ = call.x.shape
-    is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
+    is_short_served = is_builtin_cell(call.cell) and type(call.cell) not in TRACED_IF_LONG
     if not (is_long(call) or is_short_served):  # to find a user's trace takes longer
         return False
     if not isinstance(call.cell, _OWN_LOOPS):

@@ -1,5 +1,9 @@
 """Sequence modules: a cell applied to every step of a batch of sequences."""
 
+from typing import Any
+
+from tauflow._internal.plugins import find_published
+
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
 from .modules import SEQUENCE_MODULES, build
@@ -28,3 +32,7 @@ __all__ = [
     "unroll",
     *(module.__name__ for module in SEQUENCE_MODULES),
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return find_published(__name__, name)

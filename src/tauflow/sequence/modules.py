@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tauflow._internal.plugins import find_published
+from tauflow.cells.base import AbstractCell
 from tauflow.cells.registry import CELLS, MODELS, ModelEntry
 from tauflow.errors import UnknownNameError
 
@@ -9,18 +11,23 @@ from .catalog_rnn import CatalogRNN, check_layer_option_names
 from .rnn import RNN
 from .sequence_module import SequenceModule, layer_option_names
 
-SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
-    type(CatalogRNN)(
-        cell.__name__.removesuffix("Cell"),
-        (CatalogRNN,),
-        {"__module__": __name__, "cell_class": cell},
-    )
-    for cell in CELLS
-)
-"""The sequence modules of all cells of the catalog."""
 
-# They are here by their names; modules.pyi, made of the same, tells them to editors and checkers.
-globals().update({module.__name__: module for module in SEQUENCE_MODULES})
+def make_module(cell: type[AbstractCell]) -> type[CatalogRNN]:
+    """Make the sequence module of a cell.
+
+    It is here by its name; modules.pyi, made of the same, tells it to editors and checkers.
+    """
+    name = cell.__name__.removesuffix("Cell")
+    kind: Any = type(CatalogRNN)
+    module: type[CatalogRNN] = kind(
+        name, (CatalogRNN,), {"__module__": __name__, "cell_class": cell}
+    )
+    globals()[name] = module
+    return module
+
+
+SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(map(make_module, CELLS))
+"""The sequence modules of the cells of :data:`tauflow.cells.registry.CELLS`."""
 
 
 def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> SequenceModule:
@@ -57,3 +64,7 @@ def _check_layer_options(_: str, entry: ModelEntry) -> None:
 
 
 MODELS.add_check(_check_layer_options)
+
+
+def __getattr__(name: str) -> Any:
+    return find_published(__name__, name)  # pickles look for classes here

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from tauflow.cells.base import AbstractCell
 from tauflow.wirings.base import AbstractWiring
 from torch import Tensor
 from typing import Any
@@ -13,6 +14,8 @@ from .catalog_rnn import CatalogRNN
 from .sequence_module import SequenceModule
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]
+
+def make_module(cell: type[AbstractCell]) -> type[CatalogRNN]: ...
 
 def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> SequenceModule: ...
 
@@ -56,18 +59,6 @@ class LRC(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
-class LrcSSM(CatalogRNN):
-    """Diagonal liquid-resistance liquid-capacitance cell, the core of an LrcSSM.
-
-    Over sequences; for the options see tauflow.cells.LrcSSMCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, substeps: int = 1,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
 class CfC(CatalogRNN):
     """Closed-form continuous-time cell.
 
@@ -83,18 +74,6 @@ class CfC(CatalogRNN):
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
-    ) -> None: ...
-
-class CfS(CatalogRNN):
-    """Closed-form solution network (Cf-S) as Equation 9 has it.
-
-    Over sequences; for the options see tauflow.cells.CfSCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
-        activation: str = "sigmoid", bidirectional: bool = False, dropout: float = 0.0,
-        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
-        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class MixedMemory(CatalogRNN):
@@ -257,19 +236,6 @@ class GRUODE(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
-class GRUODEBayes(CatalogRNN):
-    """GRU-ODE-Bayes: an autonomous gated flow, and a gated update at what was observed.
-
-    Over sequences; for the options see tauflow.cells.GRUODEBayesCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, prediction_units: int = 32,
-        read_units: int = 8, solver: str = "euler", substeps: int = 4, rtol: float = 0.001,
-        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
 class CTGRU(CatalogRNN):
     """Continuous-time gated recurrent unit.
 
@@ -280,43 +246,6 @@ class CTGRU(CatalogRNN):
         decay: str = "until-next", bidirectional: bool = False, dropout: float = 0.0,
         proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
         checkpoint_every: int | None = None, batch_first: bool = True,
-    ) -> None: ...
-
-class BidirectionalRNN(CatalogRNN):
-    """An LSTM and a CT-RNN, each of which reads the other's last state.
-
-    Over sequences; for the options see tauflow.cells.BidirectionalRNNCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, solver: str = "euler",
-        substeps: int = 4, damping: float = 1.0, forget_bias: float = 1.0,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
-class RNNDecay(CatalogRNN):
-    """Elman network whose state decays exponentially over the gap before each sample.
-
-    Over sequences; for the options see tauflow.cells.RNNDecayCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
-class LinearDecayRNN(CatalogRNN):
-    """The "RNN-Decay" of the ODE-LSTM and CfC papers' tables: a linear drift after two layers.
-
-    Over sequences; for the options see tauflow.cells.LinearDecayRNNCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
     ) -> None: ...
 
 class GRUD(CatalogRNN):
@@ -335,18 +264,6 @@ class UnmaskedGRUD(CatalogRNN):
     """GRU-D as the ODE-LSTM and CfC papers ran it: the state decays, and nothing is missing.
 
     Over sequences; for the options see tauflow.cells.UnmaskedGRUDCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
-class GRUwE(CatalogRNN):
-    """GRU with exponential basis functions: the state decays, then a GRU reads values and mask.
-
-    Over sequences; for the options see tauflow.cells.GRUwECell.
     """
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *,
@@ -399,6 +316,130 @@ class PhasedLSTM(CatalogRNN):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "paper",
         forget_bias: float = 1.0, leak: float = 0.001, ratio: float = 0.05,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class LRU(CatalogRNN):
+    """Linear recurrent unit: a stable complex diagonal recurrence, and a gated readout.
+
+    Over sequences; for the options see tauflow.cells.LRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, r_min: float = 0.0,
+        r_max: float = 1.0, max_phase: float = 6.283185307179586, glu: bool = True,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class S5(CatalogRNN):
+    """Simplified state space layer: a linear ODE in its eigenbasis, and a gated readout.
+
+    Over sequences; for the options see tauflow.cells.S5Cell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, step_min: float = 0.001,
+        step_max: float = 0.1, glu: bool = True, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
+    ) -> None: ...
+
+class NeuralCDE(CatalogRNN):
+    """Neural controlled differential equation: the state follows a path through the samples.
+
+    Over sequences; for the options see tauflow.cells.NeuralCDECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, units: int = 64,
+        layers: int = 1, solver: str = "midpoint", substeps: int = 1, rtol: float = 0.001,
+        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class LrcSSM(CatalogRNN):
+    """Diagonal liquid-resistance liquid-capacitance cell, the core of an LrcSSM.
+
+    Over sequences; for the options see tauflow.cells.LrcSSMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, substeps: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class CfS(CatalogRNN):
+    """Closed-form solution network (Cf-S) as Equation 9 has it.
+
+    Over sequences; for the options see tauflow.cells.CfSCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        activation: str = "sigmoid", bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
+    ) -> None: ...
+
+class GRUODEBayes(CatalogRNN):
+    """GRU-ODE-Bayes: an autonomous gated flow, and a gated update at what was observed.
+
+    Over sequences; for the options see tauflow.cells.GRUODEBayesCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, prediction_units: int = 32,
+        read_units: int = 8, solver: str = "euler", substeps: int = 4, rtol: float = 0.001,
+        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class BidirectionalRNN(CatalogRNN):
+    """An LSTM and a CT-RNN, each of which reads the other's last state.
+
+    Over sequences; for the options see tauflow.cells.BidirectionalRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, solver: str = "euler",
+        substeps: int = 4, damping: float = 1.0, forget_bias: float = 1.0,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class RNNDecay(CatalogRNN):
+    """Elman network whose state decays exponentially over the gap before each sample.
+
+    Over sequences; for the options see tauflow.cells.RNNDecayCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class LinearDecayRNN(CatalogRNN):
+    """The "RNN-Decay" of the ODE-LSTM and CfC papers' tables: a linear drift after two layers.
+
+    Over sequences; for the options see tauflow.cells.LinearDecayRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class GRUwE(CatalogRNN):
+    """GRU with exponential basis functions: the state decays, then a GRU reads values and mask.
+
+    Over sequences; for the options see tauflow.cells.GRUwECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -494,31 +535,6 @@ class ExpRNN(CatalogRNN):
         checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
-class LRU(CatalogRNN):
-    """Linear recurrent unit: a stable complex diagonal recurrence, and a gated readout.
-
-    Over sequences; for the options see tauflow.cells.LRUCell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, r_min: float = 0.0,
-        r_max: float = 1.0, max_phase: float = 6.283185307179586, glu: bool = True,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
-class S5(CatalogRNN):
-    """Simplified state space layer: a linear ODE in its eigenbasis, and a gated readout.
-
-    Over sequences; for the options see tauflow.cells.S5Cell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, step_min: float = 0.001,
-        step_max: float = 0.1, glu: bool = True, bidirectional: bool = False, dropout: float = 0.0,
-        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
-        checkpoint_every: int | None = None, batch_first: bool = True,
-    ) -> None: ...
-
 class LinOSS(CatalogRNN):
     """Linear oscillatory state-space cell: forced harmonic oscillators, and a gated readout.
 
@@ -575,19 +591,6 @@ class LinODENet(CatalogRNN):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, *, blocks: int = 5,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
-    ) -> None: ...
-
-class NeuralCDE(CatalogRNN):
-    """Neural controlled differential equation: the state follows a path through the samples.
-
-    Over sequences; for the options see tauflow.cells.NeuralCDECell.
-    """
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, units: int = 64,
-        layers: int = 1, solver: str = "midpoint", substeps: int = 1, rtol: float = 0.001,
-        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...

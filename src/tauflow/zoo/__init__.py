@@ -4,12 +4,17 @@ Nothing of the library imports it; ``tauflow.build("min-gru", 3, 8)`` and every 
 the name of a model find what is here, as they find what plugins add.
 """
 
-from tauflow.cells.registry import MODELS, ModelEntry
+from tauflow._internal.plugins import publish
+from tauflow.cells.registry import MODELS
 from tauflow.export import CLASSES
 from tauflow.kernels.select import add_kernels
 from tauflow.models.neural_hawkes import POINT_PROCESSES
 from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry
+from tauflow.sequence.modules import make_module
 
+from .catalog import OTHER_ENTRIES, PUBLISHED_ENTRIES
+from .cells.cru import CRUCell
+from .cells.exprnn import ExpRNNCell
 from .cells.liquid_s4 import LiquidS4Cell
 from .cells.min_rnn import MinGRUCell, MinLSTMCell
 from .cells.neural_flow import NeuralFlowCell
@@ -20,20 +25,25 @@ from .models.grafiti import GraFITi
 from .models.s2p2 import S2P2
 from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
 
-for _entry in (
-    ModelEntry("min-gru", "minGRU", MinGRUCell),
-    ModelEntry("min-lstm", "minLSTM", MinLSTMCell),
-    ModelEntry("slstm", "sLSTM", SLSTMCell, tune={"heads": (1, 2, 4)}),
-    ModelEntry("s6", "S6", S6Cell, tune={"order": (8, 16), "step_max": (0.1, 1.0)}),
-    ModelEntry("liquid-s4", "Liquid-S4", LiquidS4Cell, tune={"step_max": (0.1, 0.3, 1.0)}),
-    ModelEntry("neural-flow", "Neural flow", NeuralFlowCell, tune={"flow_layers": (1, 2, 4)}),
-):
+_PUBLISHED_CELLS = tuple(dict.fromkeys(entry.cell for entry in PUBLISHED_ENTRIES))
+_PUBLISHED_MODULES = tuple(map(make_module, _PUBLISHED_CELLS))
+
+for _entry in (*PUBLISHED_ENTRIES, *OTHER_ENTRIES):
     MODELS.add(_entry.name, _entry)
 
-for _module in SEQUENCE_MODULES:
-    add_kernels(_module.cell_class)
-    CLASSES.add(_module.cell_class.__name__, _module.cell_class)
+for _module in (*_PUBLISHED_MODULES, *SEQUENCE_MODULES):
+    _cell = _module.cell_class
+    add_kernels(
+        _cell,
+        is_short_traced=_cell not in (CRUCell, ExpRNNCell),  # whose matrices take long
+        is_generated=_cell is not CRUCell,  # whose step is too long for the generator
+    )
+    CLASSES.add(_cell.__name__, _cell)
     CLASSES.add(_module.__name__, _module)
+
+publish(_PUBLISHED_CELLS, "tauflow.cells")
+publish(_PUBLISHED_MODULES, "tauflow.sequence", "tauflow")
+
 add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
 CLASSES.add("BRITS", BRITS)

@@ -38,7 +38,7 @@ from tauflow.cells import (
     UnmaskedGRUDCell,
     WiredCfCCell,
 )
-from tauflow.cells.registry import CELLS
+from tauflow.cells.registry import MODELS as CATALOG
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.export import from_config, get_config
 from tauflow.export.config import CLASSES
@@ -57,7 +57,7 @@ from tauflow.models import (
     Transformer,
 )
 from tauflow.models.spread import SPREADS
-from tauflow.sequence import RNN, SEQUENCE_MODULES
+from tauflow.sequence import RNN, CatalogRNN
 from tauflow.wirings.explicit import ExplicitWiring
 
 NCP = tauflow.AutoNCP(8, 2)
@@ -151,7 +151,8 @@ OTHER_CALLS |= {"NeuralHawkes"}
 
 # a cell that nobody wrote an example of has no options to lose
 NAMED = {type(module) for module in MODULES}
-MODULES += [kind(3, 4) for kind in (*CELLS, *SEQUENCE_MODULES) if kind not in NAMED]
+CATALOGUED = {*(entry.cell for entry in CATALOG.values()), *CatalogRNN.module_of_cell.values()}
+MODULES += [kind(3, 4) for kind in sorted(CATALOGUED - {*NAMED}, key=str)]
 
 
 def same_structure(a, b):
@@ -164,9 +165,9 @@ def same_structure(a, b):
 
 
 def test_the_examples_cover_every_known_class():
-    zoo = {name for name, one in CLASSES.items() if one.__module__.startswith("tauflow.zoo")}
-    assert {type(module).__name__ for module in MODULES} == set(CLASSES) - OTHER_CALLS - zoo
-    assert set(SEQUENCE_MODULES) <= set(CLASSES.values())
+    rare = {name for name, kind in CLASSES.items() if "zoo.models" in kind.__module__}
+    assert {type(module).__name__ for module in MODULES} == set(CLASSES) - OTHER_CALLS - rare
+    assert set(CLASSES.values()) >= CATALOGUED
 
 
 @pytest.mark.sampled(6)

@@ -7,6 +7,7 @@ import torch
 from torch.func import vmap
 
 import tauflow
+import tauflow.zoo  # whose kernels are among all
 from tauflow.cells import CfCCell, LTCCell
 from tauflow.errors import BackendError
 from tauflow.kernels import KERNELS, KernelCall, select_kernel

@@ -9,11 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import tauflow
+import tauflow.zoo  # which has modules, too
 from tauflow.cells import MODELS, AbstractCell, CfCCell, LTCCell
 from tauflow.errors import ArgumentError, DtypeError, OptionError, ShapeError
-from tauflow.sequence import RNN, SEQUENCE_MODULES, SequenceModule
+from tauflow.sequence import RNN, CatalogRNN, SequenceModule
 
 B, T, D, H = 3, 6, 2, 4
+MODULES = CatalogRNN.module_of_cell
 NAMES = ["ltc", "cfc", "cfc-mmrnn", "augmented-lstm"]
 
 
@@ -104,7 +106,7 @@ def test_wiring_makes_layers_of_motor_width():
     assert h.shape == (B, 20)
 
 
-@pytest.mark.parametrize("module", SEQUENCE_MODULES, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", MODULES.values(), ids=lambda m: m.__name__)
 def test_signature_shows_the_options_of_cell_and_layers_with_their_defaults(module):
     shown = inspect.signature(module).parameters
     cell = inspect.signature(module.cell_class.__init__).parameters
@@ -129,12 +131,9 @@ def test_options_are_recorded_and_build_the_module_again(name):
 
 
 def test_every_catalogued_cell_has_one_module():
-    cells = [module.cell_class for module in SEQUENCE_MODULES]
-    assert len(set(cells)) == len(cells)
-    cells_of_models = {entry.cell for entry in MODELS.values()}
-    assert {
-        cell for cell in cells_of_models if not cell.__module__.startswith("tauflow.zoo")
-    } == set(cells)
+    assert {entry.cell for entry in MODELS.values()} == MODULES.keys()
+    assert len(set(MODULES.values())) == len(MODULES)
+    assert all(module.cell_class is cell for cell, module in MODULES.items())
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.cells.rits import RITSCell
 from tauflow.errors import ArgumentError
 from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence import RNN
 from tauflow.sequence.inputs import SequenceInputs
 from tauflow.training.elementwise import PredictionLoss
+from tauflow.zoo.cells.rits import RITSCell
 
 
 class EstimatingRITSCell(RITSCell):

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import AbstractCell, DtTensor, InputTensor, Precomputed
-from .init import Generator, inverse_softplus_, joint_glorot_
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed
+from tauflow.cells.init import Generator, inverse_softplus_, joint_glorot_
 
 _INITIAL_RATE = 0.1
 
@@ -30,7 +30,7 @@ class RNNDecayCell(AbstractCell):
 
     Differs from the papers: they leave open how the rate stays at or above 0; here it is stored
     through a softplus. Each neuron has its own rate, and the recurrent network is the simplest one.
-    For a gated one see :class:`~tauflow.cells.rubanova_gru.RubanovaGRUCell`, for the network that
+    For a gated one see :class:`~tauflow.cells.RubanovaGRUCell`, for the network that
     the ODE-LSTM and CfC papers ran under this name :class:`LinearDecayRNNCell`.
 
     Args:

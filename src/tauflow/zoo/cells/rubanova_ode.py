@@ -9,11 +9,17 @@ from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow.cells.base import (
+    AbstractCell,
+    DtTensor,
+    InputTensor,
+    ObservedMask,
+    Precomputed,
+    StateTensor,
+)
+from tauflow.cells.init import Generator
+from tauflow.cells.missing_features import zero_missing
 from tauflow.solvers import TABLEAUS, SolverNames, integrate
-
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
-from .init import Generator
-from .missing_features import zero_missing
 
 _WEIGHT_STD = 0.1
 _SOLVERS = SolverNames()

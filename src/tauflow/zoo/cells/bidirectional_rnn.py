@@ -7,11 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow._internal.checks import check_finite
-
-from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
-from .ct_rnn import CTRNNCell
-from .gated import LSTMCell, lstm_update
-from .init import Generator
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.gated import LSTMCell, lstm_update
+from tauflow.cells.init import Generator
 
 
 class BidirectionalRNNCell(AbstractCell):
@@ -81,14 +80,14 @@ class BidirectionalRNNCell(AbstractCell):
         flow_of_x, flow_of_h = self.ct_rnn.W_x.split([D, N], dim=1)
         inputs = torch.cat([x, dt], dim=-1)
         gates = inputs @ torch.cat([of_x, of_dt], dim=1).T + self.lstm.input_bias()
-        drive = x @ flow_of_x.T + self.ct_rnn.b
+        from_input = x @ flow_of_x.T + self.ct_rnn.b
         state_weights = torch.cat(
             [
                 torch.cat([self.lstm.W_h, of_q], dim=1),
                 torch.cat([flow_of_h, torch.zeros_like(flow_of_h)], dim=1),
             ]
         )
-        drives = torch.cat([gates, drive], dim=-1)
+        drives = torch.cat([gates, from_input], dim=-1)
         flow = self.ct_rnn.packed_parameters()
         return Precomputed((drives, dt), (state_weights.T.contiguous(), *flow))
 
@@ -103,9 +102,9 @@ class BidirectionalRNNCell(AbstractCell):
         """Return [h; q; c] after ``dt``, given the new input."""
         N = self.hidden_size
         outputs, c = h.split([2 * N, N], dim=-1)
-        gates, drive = torch.addmm(inputs, outputs, W_state_T).split([4 * N, N], dim=-1)
+        gates, from_input = torch.addmm(inputs, outputs, W_state_T).split([4 * N, N], dim=-1)
         c, h_lstm = lstm_update(gates, c)
-        q = self.ct_rnn.update(outputs[:, N:], drive, dt, *flow)
+        q = self.ct_rnn.update(outputs[:, N:], from_input, dt, *flow)
         return torch.cat([h_lstm, q, c], dim=-1)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:

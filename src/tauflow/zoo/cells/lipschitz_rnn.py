@@ -8,11 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_finite, check_one_of, check_positive, check_within
+from tauflow.cells.base import DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator, torch_uniform_
+from tauflow.cells.time_feature import AbstractTimeFeatureCell
 from tauflow.solvers import TABLEAUS, integrate
-
-from .base import DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, torch_uniform_
-from .time_feature import AbstractTimeFeatureCell
 
 _SOLVERS = ("euler", "midpoint")
 
@@ -92,9 +91,9 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share, ``(*batch, N)``, the step, and [alpha A; W] transposed."""
-        drive = self.features(x, dt) @ self.W_x.T + self.b
+        from_input = self.features(x, dt) @ self.W_x.T + self.b
         both = torch.cat([self.alpha * self.constrain(self.B), self.constrain(self.C)])
-        return Precomputed((drive, torch.full_like(dt, self.eps)), (both.T,))
+        return Precomputed((from_input, torch.full_like(dt, self.eps)), (both.T,))
 
     def update(
         self,

@@ -35,5 +35,5 @@ def rotation(S: Float[Tensor, " K"], places: Tensor) -> Float[Tensor, "N N"]:
     wide = matrix.to(torch.float64 if rounded else torch.promote_types(matrix.dtype, _SINGLE))
     # Rounded, the digits that matrix_exponential takes care of do not count.
     flow = torch.linalg.matrix_exp if rounded else matrix_exponential
-    found: Tensor = flow(wide).to(matrix.dtype)
-    return found
+    rotated: Tensor = flow(wide).to(matrix.dtype)
+    return rotated

@@ -8,13 +8,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_bool
+from tauflow.cells.base import (
+    AbstractCell,
+    DtTensor,
+    InputTensor,
+    ObservedMask,
+    Precomputed,
+    StateTensor,
+)
+from tauflow.cells.gated import gru_update
+from tauflow.cells.init import Generator, torch_uniform_
+from tauflow.cells.missing_features import make_feature_means, resize_feature_options, zero_missing
+from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.errors import ArgumentError
-
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
-from .gated import gru_update
-from .init import Generator, torch_uniform_
-from .missing_features import make_feature_means, resize_feature_options, zero_missing
-from .precision import ConstantBufferMixin
 
 _DECAY_STD = 0.1
 _MAX_EXPONENT = 1000.0

@@ -9,10 +9,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least
-
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
-from .init import Generator, inverse_softplus_
-from .missing_features import zero_missing
+from tauflow.cells.base import (
+    AbstractCell,
+    DtTensor,
+    InputTensor,
+    ObservedMask,
+    Precomputed,
+    StateTensor,
+)
+from tauflow.cells.init import Generator, inverse_softplus_
+from tauflow.cells.missing_features import zero_missing
 
 _FILTERS = 3
 _SMALL = 0.1
@@ -119,8 +125,8 @@ class LinODENetCell(AbstractCell):
         turn = torch.cat([-im, im, torch.zeros_like(single)], dim=-1)
         alpha, beta = self.scales[0], self.scales[1]
         A, G = self.A, self.B @ self.H.T
-        one = torch.eye(self.input_size, dtype=A.dtype, device=A.device)
-        residual_maps = torch.cat([(one + alpha * A[0]).unsqueeze(0), A[1:]])
+        eye = torch.eye(self.input_size, dtype=A.dtype, device=A.device)
+        residual_maps = torch.cat([(eye + alpha * A[0]).unsqueeze(0), A[1:]])
         gains = torch.cat([(self.H.T + beta * G[0]).unsqueeze(0), G[1:]])
         return Precomputed((x, 1 - missing, keep, turn), (residual_maps, gains))
 

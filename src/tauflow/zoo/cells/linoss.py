@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import DtTensor, InputTensor
-from .diagonal import AbstractDiagonalCell
-from .init import Generator, inverse_softplus_, torch_uniform_
+from tauflow.cells.base import DtTensor, InputTensor
+from tauflow.cells.diagonal import AbstractDiagonalCell
+from tauflow.cells.init import Generator, inverse_softplus_, torch_uniform_
 
 
 class LinOSSCell(AbstractDiagonalCell):
@@ -19,7 +19,7 @@ class LinOSSCell(AbstractDiagonalCell):
         \dot v = -\omega^2 y + B u, \qquad \dot y = v, \qquad o = C y + D u
 
     with u the input, stepped by implicit Euler over :math:`\Delta = \sigma(s) \odot dt`, which
-    every oscillator measures in a learned unit of its own (LinOSS-IM). In the complex state
+    every oscillator measures in its learned unit (LinOSS-IM). In the complex state
     :math:`z = v + i \omega y` that step is diagonal, whatever the time step:
 
     .. math::

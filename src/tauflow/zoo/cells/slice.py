@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_positive
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator, torch_uniform_
 from tauflow.errors import ArgumentError
-
-from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, torch_uniform_
 
 _DEFAULT_BLOCK_SIZES = (4, 3, 2, 1)
 

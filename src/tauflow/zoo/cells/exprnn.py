@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
+from tauflow.cells.base import DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator
+from tauflow.cells.precision import ConstantBufferMixin, matmul_without_autocast
+from tauflow.cells.time_feature import AbstractTimeFeatureCell
 
-from .base import DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator
 from .orthogonal import rotation, skew_symmetric_indices
-from .precision import ConstantBufferMixin, matmul_without_autocast
-from .time_feature import AbstractTimeFeatureCell
 
 
 def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tensor, "*batch N"]:

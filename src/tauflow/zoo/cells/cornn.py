@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_bool, check_positive, check_within
-
-from .base import DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, torch_uniform_
-from .time_feature import AbstractTimeFeatureCell
+from tauflow.cells.base import DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator, torch_uniform_
+from tauflow.cells.time_feature import AbstractTimeFeatureCell
 
 
 class CoRNNCell(AbstractTimeFeatureCell):

@@ -1,4 +1,4 @@
-"""The closed-form solution of a liquid time-constant network as a network of its own."""
+"""The closed-form solution of a liquid time-constant network as a network."""
 
 from typing import ClassVar
 
@@ -7,10 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
-
-from .activations import ACTIVATIONS
-from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator
+from tauflow.cells.activations import ACTIVATIONS
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator
 
 _POSITIVE = ("sigmoid", "relu", "softplus")
 
@@ -70,7 +69,7 @@ class CfSCell(AbstractCell):
     def update(
         self,
         h: StateTensor,
-        drive: StateTensor,
+        from_input: StateTensor,
         dt: Float[Tensor, "B 1"],
         W_h: Float[Tensor, "S S"],
         b: Float[Tensor, " S"],
@@ -79,5 +78,5 @@ class CfSCell(AbstractCell):
         B: Float[Tensor, " S"],
     ) -> StateTensor:
         """Return the state after the time step."""
-        s = drive + h @ W_h.T
+        s = from_input + h @ W_h.T
         return B * torch.exp(-(rate + self.phi(s + b)) * dt) * self.phi(b - s) + A

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least
-
-from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, torch_uniform_
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator, torch_uniform_
 
 
 class LrcSSMCell(AbstractCell):
@@ -34,7 +33,7 @@ class LrcSSMCell(AbstractCell):
     Source: Farsang et al. 2025, "Parallelization of non-linear state-space models: scaling up
     liquid-resistance liquid-capacitance networks", the diagonal form of its Eqs. 1 to 3.
 
-    Differs from the released code, as the paper does: there each input has a sigmoid of its own,
+    Differs from the released code, as the paper does: there each input has its own sigmoid,
     which the neurons weigh, and the elastance does not read the inputs. The blocks around the cell
     (normalisation, dense layers, skip connections) are the caller's; v stands once, for the paper's
     two offsets, which only add.

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_positive
+from tauflow.cells.base import DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.gated_flow import lerp
+from tauflow.cells.init import Generator, torch_uniform_
+from tauflow.cells.precision import ConstantBufferMixin, matmul_without_autocast
+from tauflow.cells.time_feature import AbstractTimeFeatureCell
 from tauflow.errors import ArgumentError
 
-from .base import DtTensor, InputTensor, Precomputed, StateTensor
-from .gated_flow import lerp
-from .init import Generator, torch_uniform_
 from .polynomial_memory import discretise_zero_order_hold, laguerre_matrices, scaled_legendre_step
-from .precision import ConstantBufferMixin, matmul_without_autocast
-from .time_feature import AbstractTimeFeatureCell
 
 
 class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
@@ -151,9 +151,9 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
             weight, bias = self._joint_weight()
             return Precomputed((features @ weight[:, :width].T + bias,), (weight[:, width:].T,))
         u = (features @ self.w[:width]).unsqueeze(-1) + self.b_u
-        drive = features @ self.W_x.T + self.b
+        from_input = features @ self.W_x.T + self.b
         clock = (dt,) if self.timestamped else ()
-        return Precomputed((drive, u, *clock), (self.w[width:].unsqueeze(-1), self.W_m.T))
+        return Precomputed((from_input, u, *clock), (self.w[width:].unsqueeze(-1), self.W_m.T))
 
     def _joint_weight(self) -> tuple[Float[Tensor, "K J"], Float[Tensor, " K"]]:
         """Return the map from [x; h; m] to candidate, gate (before tanh and sigma) and new m."""

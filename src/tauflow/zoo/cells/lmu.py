@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
+from tauflow.cells.base import DtTensor, InputTensor, Precomputed, StateTensor
+from tauflow.cells.init import Generator, glorot_truncated_
+from tauflow.cells.precision import ConstantBufferMixin, matmul_without_autocast
+from tauflow.cells.time_feature import AbstractTimeFeatureCell
 
-from .base import DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, glorot_truncated_
 from .polynomial_memory import discretise_euler, discretise_zero_order_hold, legendre_matrices
-from .precision import ConstantBufferMixin, matmul_without_autocast
-from .time_feature import AbstractTimeFeatureCell
 
 _DISCRETISATIONS = {"zoh": discretise_zero_order_hold, "euler": discretise_euler}
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed
-from .gru_d import decay_and_update
-from .init import Generator, joint_glorot_
-from .missing_features import zero_missing
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed
+from tauflow.cells.gru_d import decay_and_update
+from tauflow.cells.init import Generator, joint_glorot_
+from tauflow.cells.missing_features import zero_missing
 
 
 class GRUwECell(AbstractCell):
@@ -26,7 +26,7 @@ class GRUwECell(AbstractCell):
         h' = (1 - z)\, \hat h + z\, n
 
     At a time for which a forecast is wanted nothing is observed, m = 0, and the same step is taken.
-    No feature is filled in, and none has an age of its own, which is what
+    No feature is filled in, and none has its own age, which is what
     :class:`~tauflow.cells.GRUDCell` has beyond this. Without ``observed`` every feature counts as
     observed.
 

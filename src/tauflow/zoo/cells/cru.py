@@ -9,12 +9,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_positive
+from tauflow.cells.base import (
+    AbstractCell,
+    DtTensor,
+    InputTensor,
+    ObservedMask,
+    Precomputed,
+    StateTensor,
+)
+from tauflow.cells.init import Generator, inverse_softplus_, torch_uniform_
+from tauflow.cells.missing_features import zero_missing
+from tauflow.cells.precision import ConstantBufferMixin
 
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
-from .init import Generator, inverse_softplus_, torch_uniform_
-from .missing_features import zero_missing
 from .orthogonal import rotation, skew_symmetric_indices
-from .precision import ConstantBufferMixin
 
 _MIN_VARIANCE = 1e-6
 _SMALL_EXPONENT = 1e-5

@@ -7,10 +7,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
-from .gated import lstm_update
-from .init import Generator, torch_uniform_
-from .missing_features import zero_missing
+from tauflow.cells.base import (
+    AbstractCell,
+    DtTensor,
+    InputTensor,
+    ObservedMask,
+    Precomputed,
+    StateTensor,
+)
+from tauflow.cells.gated import lstm_update
+from tauflow.cells.init import Generator, torch_uniform_
+from tauflow.cells.missing_features import zero_missing
 
 
 class RITSCell(AbstractCell):

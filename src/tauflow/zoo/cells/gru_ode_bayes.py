@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least
+from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed
+from tauflow.cells.gated import gru_update
+from tauflow.cells.init import Generator, glorot_blocks_
+from tauflow.cells.missing_features import zero_missing
 from tauflow.solvers import FlowSolver
-
-from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed
-from .gated import gru_update
-from .init import Generator, glorot_blocks_
-from .missing_features import zero_missing
 
 _MAX_LOG_VARIANCE = 20.0
 
