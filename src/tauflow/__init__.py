@@ -8,7 +8,7 @@ from typing import Any as _Any
 from tauflow._internal.plugins import find_published as _find_published
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
-from tauflow.models import RNNVAE, LatentODE, SequenceModel
+from tauflow.models import SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import RNN, build
 from tauflow.sequence import SEQUENCE_MODULES as _SEQUENCE_MODULES
@@ -24,11 +24,9 @@ globals().update({module.__name__: module for module in _SEQUENCE_MODULES})
 __all__ = [
     "NCP",
     "RNN",
-    "RNNVAE",
     "AutoNCP",
     "ExplicitWiring",
     "FullyConnected",
-    "LatentODE",
     "Predictor",
     "RandomSparse",
     "Recipe",

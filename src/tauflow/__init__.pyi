@@ -5,7 +5,7 @@
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
-from tauflow.models import LatentODE, RNNVAE, SequenceModel
+from tauflow.models import SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CfS, CoRNN, Elman, EulerGRU, EulerLSTM,
@@ -16,6 +16,7 @@ from tauflow.sequence import (
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
+from tauflow.zoo.models.latent_ode import LatentODE, RNNVAE
 
 __version__: str
 

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 
 from sources import PACKAGE, ROOT
 from typer.testing import CliRunner
@@ -124,6 +125,12 @@ def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def homes_in_the_zoo(package: ModuleType) -> dict[str, str]:
+    """Return where what the zoo published in a package is defined, by name."""
+    homes = {name: getattr(getattr(package, name), "__module__", "") for name in package.__all__}
+    return {name: home for name, home in homes.items() if home.startswith("tauflow.zoo.")}
+
+
 def documented_models() -> str:
     """Return docs/models.md with the tables of ``tauflow models --markdown``."""
     tables = CliRunner().invoke(app, ["models", "--markdown"]).output.strip()
@@ -194,8 +201,12 @@ WRITTEN: dict[Path, Callable[[], str]] = {
         PACKAGE / "cells",
         {c.__name__: c.__module__.replace("tauflow.cells.", ".") for c in CELLS},
     ),
+    PACKAGE / "models" / "__init__.pyi": lambda: stub_of_folder(
+        PACKAGE / "models", homes_in_the_zoo(tauflow.models)
+    ),
     PACKAGE / "__init__.pyi": lambda: stub_of_folder(
-        PACKAGE, {m.__name__: "tauflow.sequence" for m in MODULES}
+        PACKAGE,
+        {**{m.__name__: "tauflow.sequence" for m in MODULES}, **homes_in_the_zoo(tauflow)},
     ),
     ROOT / "docs" / "models.md": documented_models,
     API / "sequence.md": lambda: listed("modules", "sequence.md", "tauflow.{}"),

@@ -1,5 +1,9 @@
 """Models: a sequence module with a head, and architectures that are not a cell."""
 
+from typing import Any
+
+from tauflow._internal.plugins import find_published
+
 from .actor_model import ActorModel
 from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees
@@ -8,24 +12,14 @@ from .embedding import TokenEmbedding
 from .forecast import ForecastModel
 from .forecast_head import ForecastHead
 from .forecast_trees import ForecastTrees
-from .ip_net import IPNet
-from .latent_ode import RNNVAE, LatentODE
-from .mtan import MTAN
-from .mtan_full import MTANFull
 from .neural_hawkes import NeuralHawkes, NextEvent
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
-from .seft import SeFT
 from .sequence_model import SequenceModel
 from .static_inputs import StaticInputs
 from .summary import ModelSummary, summarise_models
-from .t_patch_gnn import TPatchGNN
-from .transformer import Transformer
-from .variational import LatentPaths, VariationalLoss, kl_coefficient
 from .wrappers import Calibrated, Ensemble, ImputedInputs
 
 __all__ = [
-    "MTAN",
-    "RNNVAE",
     "WHOLE_MODELS",
     "AbstractWholeModel",
     "ActorModel",
@@ -37,23 +31,18 @@ __all__ = [
     "ForecastHead",
     "ForecastModel",
     "ForecastTrees",
-    "IPNet",
     "ImputedInputs",
-    "LatentODE",
-    "LatentPaths",
-    "MTANFull",
     "ModelSummary",
     "NeuralHawkes",
     "NextEvent",
-    "SeFT",
     "SequenceModel",
     "StaticInputs",
-    "TPatchGNN",
     "TokenEmbedding",
-    "Transformer",
-    "VariationalLoss",
     "WholeModelEntry",
     "get_model_entry",
-    "kl_coefficient",
     "summarise_models",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return find_published(__name__, name)

@@ -13,13 +13,6 @@ from tauflow.sequence import SequenceModule, build
 
 from .base import AbstractWholeModel
 from .convolutional import DRIVING_LAYERS, ConvolutionalSequenceModel
-from .ip_net import IPNet
-from .latent_ode import RNNVAE, LatentODE
-from .mtan import MTAN
-from .mtan_full import MTANFull
-from .seft import SeFT
-from .t_patch_gnn import TPatchGNN
-from .transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -110,15 +103,6 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
                 ConvolutionalSequenceModel,
                 make=build_convolutional,
             ),
-            WholeModelEntry("transformer", "Transformer", Transformer),
-            WholeModelEntry("ip-net", "IP-Net", IPNet),
-            WholeModelEntry("seft", "SeFT", SeFT),
-            WholeModelEntry("mtan", "mTAN", MTAN),
-            WholeModelEntry("mtan-full", "mTAND-Full", MTANFull),
-            WholeModelEntry("t-patchgnn", "t-PatchGNN", TPatchGNN),
-            WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
-            WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
-            WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),
         )
     },
 )

@@ -9,10 +9,10 @@ from tauflow.cells.registry import MODELS
 from tauflow.export import CLASSES
 from tauflow.kernels.select import add_kernels
 from tauflow.models.neural_hawkes import POINT_PROCESSES
-from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry
+from tauflow.models.registry import WHOLE_MODELS
 from tauflow.sequence.modules import make_module
 
-from .catalog import OTHER_ENTRIES, PUBLISHED_ENTRIES
+from .catalog import OTHER_ENTRIES, PUBLISHED_ENTRIES, WHOLE_ENTRIES
 from .cells.cru import CRUCell
 from .cells.exprnn import ExpRNNCell
 from .cells.liquid_s4 import LiquidS4Cell
@@ -22,7 +22,15 @@ from .cells.s6 import S6Cell
 from .cells.slstm import SLSTMCell
 from .models.brits import BRITS, EstimatingRITSCell
 from .models.grafiti import GraFITi
+from .models.ip_net import IPNet
+from .models.latent_ode import RNNVAE, LatentODE
+from .models.mtan import MTAN
+from .models.mtan_full import MTANFull
 from .models.s2p2 import S2P2
+from .models.seft import SeFT
+from .models.t_patch_gnn import TPatchGNN
+from .models.transformer import Transformer
+from .models.variational import LatentPaths, VariationalLoss, kl_coefficient
 from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
 
 _PUBLISHED_CELLS = tuple(dict.fromkeys(entry.cell for entry in PUBLISHED_ENTRIES))
@@ -43,13 +51,16 @@ for _module in (*_PUBLISHED_MODULES, *SEQUENCE_MODULES):
 
 publish(_PUBLISHED_CELLS, "tauflow.cells")
 publish(_PUBLISHED_MODULES, "tauflow.sequence", "tauflow")
+publish((LatentODE, RNNVAE), "tauflow", "tauflow.models")
+publish((IPNet, MTAN, MTANFull, SeFT, TPatchGNN, Transformer), "tauflow.models")
+publish((LatentPaths, VariationalLoss, kl_coefficient), "tauflow.models")
 
 add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
-CLASSES.add("BRITS", BRITS)
-WHOLE_MODELS.add("brits", WholeModelEntry("brits", "BRITS", BRITS))
-CLASSES.add("GraFITi", GraFITi)
-WHOLE_MODELS.add("grafiti", WholeModelEntry("grafiti", "GraFITi", GraFITi))
+for _whole in WHOLE_ENTRIES:
+    WHOLE_MODELS.add(_whole.name, _whole)
+for _model in dict.fromkeys(entry.model for entry in WHOLE_ENTRIES):
+    CLASSES.add(_model.__name__, _model)
 CLASSES.add("S2P2", S2P2)
 POINT_PROCESSES.add("s2p2", S2P2)
 

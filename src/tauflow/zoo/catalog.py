@@ -1,6 +1,7 @@
 """The catalog entries of the zoo."""
 
 from tauflow.cells.registry import ModelEntry
+from tauflow.models.registry import WholeModelEntry
 
 from .cells.bidirectional_rnn import BidirectionalRNNCell
 from .cells.cf_s import CfSCell
@@ -25,6 +26,15 @@ from .cells.rubanova_ode import RubanovaODERNNCell
 from .cells.s6 import S6Cell
 from .cells.slice import SLiCECell
 from .cells.slstm import SLSTMCell
+from .models.brits import BRITS
+from .models.grafiti import GraFITi
+from .models.ip_net import IPNet
+from .models.latent_ode import RNNVAE, LatentODE
+from .models.mtan import MTAN
+from .models.mtan_full import MTANFull
+from .models.seft import SeFT
+from .models.t_patch_gnn import TPatchGNN
+from .models.transformer import Transformer
 
 PUBLISHED_ENTRIES: tuple[ModelEntry, ...] = (
     ModelEntry("lrc-ssm", "LrcSSM", LrcSSMCell),
@@ -82,3 +92,18 @@ OTHER_ENTRIES: tuple[ModelEntry, ...] = (
     ModelEntry("neural-flow", "Neural flow", NeuralFlowCell, tune={"flow_layers": (1, 2, 4)}),
 )
 """Of cells that :mod:`tauflow.zoo` exports, with their modules."""
+
+WHOLE_ENTRIES: tuple[WholeModelEntry, ...] = (
+    WholeModelEntry("transformer", "Transformer", Transformer),
+    WholeModelEntry("ip-net", "IP-Net", IPNet),
+    WholeModelEntry("seft", "SeFT", SeFT),
+    WholeModelEntry("mtan", "mTAN", MTAN),
+    WholeModelEntry("mtan-full", "mTAND-Full", MTANFull),
+    WholeModelEntry("t-patchgnn", "t-PatchGNN", TPatchGNN),
+    WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
+    WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
+    WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),
+    WholeModelEntry("brits", "BRITS", BRITS),
+    WholeModelEntry("grafiti", "GraFITi", GraFITi),
+)
+"""Of whole models."""

@@ -8,9 +8,9 @@ import tauflow
 from tauflow.cells import ACTIVATIONS, MODELS, AbstractCell, ModelEntry
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry, get_model_info
-from tauflow.models.transformer import Transformer
 from tauflow.sequence.catalog_rnn import CatalogRNN
 from tauflow.wirings import WIRINGS, FullyConnected
+from tauflow.zoo.models.transformer import Transformer
 
 REGISTRIES = (MODELS, WHOLE_MODELS, WIRINGS, ACTIVATIONS)
 

@@ -16,6 +16,7 @@ from tauflow import estimators, wirings
 
 assert "tauflow.zoo" not in sys.modules
 from tauflow.cells import CoRNNCell
+from tauflow.models import kl_coefficient
 from tauflow.sequence import CoRNN
 
 assert "tauflow.zoo" in sys.modules
@@ -39,7 +40,7 @@ def test_a_new_process_reads_a_pickle(tmp_path):
     assert ran.stdout.split() == ["CoRNN"]
 
 
-@pytest.mark.parametrize("module", [tauflow, tauflow.cells, tauflow.sequence])
+@pytest.mark.parametrize("module", [tauflow, tauflow.cells, tauflow.models, tauflow.sequence])
 def test_other_names_are_errors(module):
     with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute 'Nonsense'"):
         _ = module.Nonsense

@@ -21,13 +21,13 @@ from tauflow._internal.checks import (
 from tauflow.batch import SequenceBatch
 from tauflow.cells.init import Generator
 from tauflow.errors import ArgumentError, DtypeError
+from tauflow.models.stateless import AbstractStatelessModel
 from tauflow.sequence.inputs import Lengths, PaddedOrPacked, SequenceInputs, TimeSteps
 from tauflow.solvers.adaptive import check_elapsed
 from tauflow.training.elementwise import PredictionLoss
 from tauflow.training.losses import LOSSES
 
 from .latent_encoders import Observations, init_linears_, make_dense_net
-from .stateless import AbstractStatelessModel
 
 OBJECTIVES = ("reconstruction", "classification", "both")
 

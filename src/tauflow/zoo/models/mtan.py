@@ -12,10 +12,9 @@ from tauflow._internal.checks import check_at_least, check_within
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.init import Generator, torch_uniform_
 from tauflow.errors import ArgumentError
+from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
-
-from .stateless import AbstractStatelessModel, get_observed
 
 _EPSILON = 1e-12
 

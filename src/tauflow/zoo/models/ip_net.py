@@ -20,12 +20,11 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.errors import ArgumentError
+from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
 from tauflow.training.elementwise import PredictionLoss
 from tauflow.training.evaluation_loop import predict
-
-from .stateless import AbstractStatelessModel, get_observed
 
 _EPSILON = 1e-12
 

@@ -12,10 +12,10 @@ from tauflow._internal.checks import check_at_least, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.cells.init import Generator, torch_uniform_
 from tauflow.errors import ArgumentError
+from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence.inputs import SequenceInputs
 
 from .latent_encoders import make_dense_net
-from .stateless import AbstractStatelessModel, get_observed
 from .time_encoding import sinusoids
 from .transformer import TransformerBlock
 

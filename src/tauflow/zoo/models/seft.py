@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least, check_within
+from tauflow.models.stateless import AbstractStatelessModel, get_observed
 from tauflow.sequence.inputs import SequenceInputs
 
-from .stateless import AbstractStatelessModel, get_observed
 from .time_encoding import sinusoids
 
 

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_bool, check_within
 from tauflow.errors import ArgumentError
+from tauflow.models.stateless import AbstractStatelessModel, hold_last_valid
 from tauflow.sequence.inputs import SequenceInputs
 
-from .stateless import AbstractStatelessModel, hold_last_valid
 from .time_encoding import sinusoids
 
 

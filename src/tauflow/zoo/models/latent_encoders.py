@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import repeat_counted
 from tauflow.cells.init import Generator
+from tauflow.models.stateless import get_observed
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
-
-from .stateless import get_observed
 
 
 @dataclass(frozen=True, eq=False)
