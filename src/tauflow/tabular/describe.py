@@ -242,7 +242,6 @@ class _Describer:
     # Everything else.
 
     def _take_target(self) -> None:
-        names = {column.name.lower() for column in self.profiles}
         fitting = []
         for column in self._free():
             match = _TARGET.search(column.name)
@@ -250,8 +249,7 @@ class _Describer:
                 continue
             word = match[1].lower()
             few = column.count <= (MAX_CATEGORIES if column.kind == TEXT else MAX_INTEGER_CLASSES)
-            is_place = word == "y" and {"x", "z"} <= names
-            if not is_place and (few or word in ("target", "outcome", "y", "label")):
+            if few or word in ("target", "outcome", "y", "label"):
                 fitting.append((_TARGETS.index(word), column.name))
         if fitting:
             name = min(fitting, key=lambda f: f[0])[1]

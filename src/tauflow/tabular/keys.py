@@ -36,7 +36,6 @@ _TIME = re.compile(
     r"([_\W](utc|local|h|s|ms|min|hours?|minutes?|seconds?|days?|hour))?$)|[a-z](Time|Date|Day)$"
 )
 _AGE = re.compile(r"(?i:(^|[_\W])(age|elapsed|exper|experience)$)")
-_COUNTER = re.compile(r"(?i:(^|[_\W])(visit|period|wave|round|step|seq|index|age|epoch|no)s?$)")
 _VARIABLE = re.compile(
     r"(?i:(^|[_\W])(variable|parameter|param|item|itemid|code|what|measure|measurement|test|analyte|"
     r"signal|channel|metric|feature|attribute)(s|name|id|_name|_id)?$)"
@@ -137,7 +136,7 @@ class KeySearch:
         for column in self.free:
             named = is_id_name(column.name)
             fits = column.kind in (TEXT, INTEGERS) and column.missing <= 0.01 and column.count > 1
-            if not fits or column.is_row_number or (_VARIABLE.search(column.name) and not named):
+            if not fits or column.is_row_number:
                 continue
             if self.rows / column.count >= (1.1 if named else 1.5):
                 fitting.append(column)
@@ -174,8 +173,7 @@ class KeySearch:
         steps = np.diff(time.values[order])[inner]
         named, is_said = is_time_name(time.name), "time" in self.known
         is_plain = not (named or time.is_time)
-        turns = min(share(steps > 0), share(steps < 0)) > 0.03
-        if is_plain and not is_said and (turns or is_id_name(time.name)):
+        if is_plain and not is_said and is_id_name(time.name):
             return None
         unique, long = self.count_unique(id_, time), None
         if self.known.get("long"):
@@ -186,21 +184,18 @@ class KeySearch:
             unique = self.count_unique(id_, time, self.by_name[long[0]])
         moves = steps[steps != 0] if long else steps
         strictly = max(share(moves > 0), share(moves < 0))
-        counter = bool(_COUNTER.search(time.name)) or (
-            time.kind == INTEGERS and share(steps == 1) > 0.97
-        )
         stands = not steps.size or share(steps == 0) > (0.98 if long else 0.9)
         few = unique < 0.3 and not (id_ is not None and is_id_name(id_.name))
-        alone = is_plain and (strictly < 0.97 or unique < 0.9 or (counter and id_ is None))
+        alone = is_plain and (strictly < 0.97 or unique < 0.9)
         if not is_said and (stands or few or alone or time.missing > 0.02):
             return None
-        points = 4.0 * time.is_time + 3 * named + 2 * bool(_AGE.search(time.name)) - counter
-        points += (strictly > 0.95) + 4 * unique + (unique == 1) - 2 * (time.missing > 0)
+        points = 4.0 * time.is_time + 3 * named + 2 * bool(_AGE.search(time.name))
+        points += (strictly > 0.95) + 4 * unique + (unique == 1)
         needed = 0.9 if strictly > 0.95 else 1.0
         if id_ is not None:
             fits = unique >= needed and not is_time_name(id_.name)
             points += 3 if is_id_name(id_.name) else -3 * (not fits)
-            points += 2 * self._restarts(id_, time, order) - 1.5 - 0.1 * float(np.log10(id_.count))
+            points += 2 * self._restarts(id_, time, order) - 1.5
         return Keys(id_, time, unique, long, points)
 
     @staticmethod
