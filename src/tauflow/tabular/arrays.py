@@ -177,7 +177,7 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     if dt is None and t is None:
         return rows
     if dt is None:
-        table = make_frame(rows.lengths, {"t": _flatten_to_rows(rows, "t", t)})
+        table = _make_time_frame(rows, "t", _flatten_to_rows(rows, "t", t))
         timed = group_into_sequences(
             table, None, "t", "seconds", sort=False, allow_equal=True, skip_date_check=True
         )
@@ -190,7 +190,7 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     gaps = to_seconds(values)
     good = np.isfinite(gaps) & (gaps >= 0)
     if not good.all():
-        table = make_frame(rows.lengths, {"dt": gaps})
+        table = _make_time_frame(rows, "dt", gaps)
         raise TimeError(
             f"{table.describe_value(int(np.argmin(good)), 'dt')}, expected a finite number of 0 or "
             "more."
@@ -203,6 +203,12 @@ def make_frame(lengths: Indices, columns: Mapping[str, NDArray[Any]]) -> Frame:
     numbers = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
     counted = " (counted from 0)"
     return Frame("X", columns, numbers, counted, is_training_data=False, lengths=lengths)
+
+
+def _make_time_frame(rows: Sequences, name: str, times: NDArray[Any]) -> Frame:
+    """Return times of sequences as a table; a single one has no number."""
+    table = make_frame(rows.lengths, {name: times})
+    return replace(table, lengths=None) if rows.is_single else table
 
 
 def _flatten_to_rows(rows: Sequences, name: str, data: Any) -> NDArray[Any]:
