@@ -65,7 +65,7 @@ def test_private_words_have_been_replaced():
 # Packages whose locals are named for what they hold, and whose prose says what it means.
 NAMED_PACKAGES = (
     *("analysis", "compat", "data", "evaluation", "kernels", "models", "plotting", "predict"),
-    *("runs", "sequence", "solvers", "tabular", "wirings", "zoo"),
+    *("pretraining", "runs", "sequence", "solvers", "tabular", "training", "wirings", "zoo"),
 )
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
@@ -88,6 +88,8 @@ def test_locals_say_what_they_hold():
             name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", None)
             # The drive of a neuron, beside its conductance, is defined in tauflow.kernels.ltc.
             is_defined = name == "drive" and path.parent == PACKAGE / "kernels" / "ltc"
+            # Scores of a whole data set are an argument of tauflow.training.elementwise.Score.
+            is_defined |= name == "whole" and path.parent == PACKAGE / "training"
             if name in EMPTY_NAMES and not is_defined:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
     assert found == []

@@ -55,8 +55,8 @@ def _find_commit() -> str:
         "--dirty",
         "--abbrev=40",
     ]
-    found = subprocess.run(run, capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else "unknown"
+    completed = subprocess.run(run, capture_output=True, text=True, check=False)
+    return completed.stdout.strip() if completed.returncode == 0 else "unknown"
 
 
 if __name__ == "__main__":

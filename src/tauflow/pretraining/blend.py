@@ -60,8 +60,8 @@ class Blend:
         (_, y), quantiles = series, answer.quantiles
         pulls = _list_pulls(series, q, answer, self.middle, self.gap)
         around = self.widening * (quantiles - quantiles[:, MIDDLE, None])
-        found: Floats = (y[-1] + pulls @ self.weights)[:, None] + around
-        return np.maximum(found, 0.0) if y.min() >= 0 else found
+        widened: Floats = (y[-1] + pulls @ self.weights)[:, None] + around
+        return np.maximum(widened, 0.0) if y.min() >= 0 else widened
 
 
 ZERO_SHOT = np.eye(1, 12)[0]
@@ -142,8 +142,8 @@ def fit_widths(network: ZeroShotNetwork, series: Series) -> Blend | None:
         return None
     ends = np.linspace(len(t) // 2, len(t) - _AHEAD, _ORIGINS).astype(int).tolist()
     contexts = [(t[n - len(t) // 2 : n], y[n - len(t) // 2 : n]) for n in ends]
-    found = forecast(network, contexts, [t[n : n + _AHEAD] for n in ends])
-    quantiles = np.concatenate([one.quantiles for one in found])
+    answers = forecast(network, contexts, [t[n : n + _AHEAD] for n in ends])
+    quantiles = np.concatenate([answer.quantiles for answer in answers])
     residual = np.concatenate([y[n : n + _AHEAD] for n in ends]) - quantiles[:, MIDDLE]
     errors = {"zero-shot": float(np.abs(residual).mean())}
     widening = max(_find_widening(quantiles, residual), 1.0)
@@ -156,15 +156,15 @@ def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
     Of fewer members, there are up to four of each.
     """
     rng = np.random.default_rng(seed)
-    found: dict[tuple[int, int], Origin] = {}
+    chosen: dict[tuple[int, int], Origin] = {}
     order = rng.permutation(len(members))[:MOST_MEMBERS]
     for place in np.tile(order, min(MOST_MEMBERS // max(len(order), 1), _MOST_ORIGINS)).tolist():
         t, y = members[place]
         n = max(int(len(t) * rng.uniform(0.4, 0.8)), min(_FEWEST_BEFORE, len(t) - 1))
         if 0 < n < len(t):
             after = slice(n, n + _TARGETS)
-            found[place, n] = Origin(place, t[:n], y[:n], t[after], y[after])
-    return list(found.values())
+            chosen[place, n] = Origin(place, t[:n], y[:n], t[after], y[after])
+    return list(chosen.values())
 
 
 def fit_least_deviations(x: Floats, y: Floats, start: Floats, *, ridge: float = _RIDGE) -> Floats:
@@ -192,8 +192,8 @@ def _compare(
         moved: how far the values did, (N,).
         member: whose they are, (N,).
     """
-    errors = {name: np.abs(moved - one) for name, one in guesses.items()}
-    means = {name: float(one.mean()) for name, one in errors.items()}
+    errors = {name: np.abs(moved - guess) for name, guess in guesses.items()}
+    means = {name: float(error.mean()) for name, error in errors.items()}
     usual = min(_USUAL, key=lambda name: means[name])
     row = np.unique(member, return_inverse=True)[1]
 
@@ -221,32 +221,32 @@ def fit_blend(
             its own.
     """
     origins = draw_origins(members)
-    if len({one.member for one in origins}) < FEWEST_MEMBERS:
+    if len({origin.member for origin in origins}) < FEWEST_MEMBERS:
         return None
     if population is None:
-        population = gather_members(members, [one.member for one in origins])
-    contexts = [(one.t, one.y) for one in origins]
-    found = forecast(network, contexts, [one.q for one in origins], population)
+        population = gather_members(members, [origin.member for origin in origins])
+    contexts = [(origin.t, origin.y) for origin in origins]
+    answers = forecast(network, contexts, [origin.q for origin in origins], population)
     middle = float(np.median(np.concatenate([y for _, y in members])))
     gaps = np.concatenate([np.diff(t) for t, _ in members])
     gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
     pulls = [
-        _list_pulls((one.t, one.y), one.q, answer, middle, gap)
-        for one, answer in zip(origins, found, strict=True)
+        _list_pulls((origin.t, origin.y), origin.q, answer, middle, gap)
+        for origin, answer in zip(origins, answers, strict=True)
     ]
-    member = np.repeat([one.member for one in origins], [len(one.q) for one in origins])
+    member = np.repeat([origin.member for origin in origins], [len(origin.q) for origin in origins])
     fold = member % _FOLDS
-    x, quantiles = np.concatenate(pulls), np.concatenate([one.quantiles for one in found])
-    moved = np.concatenate([one.target - one.y[-1] for one in origins])
+    x, quantiles = np.concatenate(pulls), np.concatenate([answer.quantiles for answer in answers])
+    moved = np.concatenate([origin.target - origin.y[-1] for origin in origins])
     left_out = np.empty(len(moved))
     for part in range(_FOLDS):
         weights = fit_least_deviations(x[fold != part], moved[fold != part], ZERO_SHOT)
         left_out[fold == part] = x[fold == part] @ weights
     guesses = {name: x @ weights for name, weights in _ALONE.items()} | {"blended": left_out}
-    start = np.repeat([one.y[-1] for one in origins], [len(one.q) for one in origins])
+    start = np.repeat([origin.y[-1] for origin in origins], [len(origin.q) for origin in origins])
     is_whole = are_whole(members)
     if is_whole:
-        guesses = {name: np.round(start + one) - start for name, one in guesses.items()}
+        guesses = {name: np.round(start + guess) - start for name, guess in guesses.items()}
     errors = _compare(guesses, moved, member)
     best = min(errors, key=lambda name: errors[name])
     chosen = _ALONE[best] if best in _ALONE else fit_least_deviations(x, moved, ZERO_SHOT)

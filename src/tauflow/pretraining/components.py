@@ -40,8 +40,8 @@ def sample_fourier(
     rate = np.repeat(rate[:: draws.members], draws.members, 0)
     phase = draws.uniform(0, 2 * np.pi, features)
     angle = t[:, :, None].astype("f4") * rate[:, None].astype("f4")
-    found: Floats = np.cos(angle + phase[:, None].astype("f4")).sum(2) * np.sqrt(2 / features)
-    return found
+    values: Floats = np.cos(angle + phase[:, None].astype("f4")).sum(2) * np.sqrt(2 / features)
+    return values
 
 
 def gaussian_process(draws: SharedDraws, t: Floats) -> Floats:
@@ -57,7 +57,7 @@ def _periodic(draws: SharedDraws, t: Floats, period: Floats, slow: Floats) -> Fl
     for k in range(1, 7):
         size = draws.normal() * k**-fall if k > 1 else 1.0
         value += size * np.cos(2 * np.pi * k * t / period + draws.uniform(0, 2 * np.pi))
-    # One day is not like the other: each cycle has a size and a level of its own, or none has.
+    # One day is not like the other: each cycle has its size and level, or all share them.
     cycle = np.floor(t / period + draws.uniform()).astype(np.int64) % _CYCLES
     size, level = (
         np.take_along_axis(draws.rng.standard_normal((len(t), _CYCLES)), cycle, 1) for _ in range(2)
@@ -98,16 +98,16 @@ def two_seasons(draws: SharedDraws, t: Floats) -> Floats:
 def trend(draws: SharedDraws, t: Floats) -> Floats:
     """Draw straight and bent lines."""
     u = t / (t[:, -1:] + 1e-9)
-    found: Floats = draws.normal() * u + draws.choice((0, 0, 1)) * draws.normal() * u**2
-    return found
+    values: Floats = draws.normal() * u + draws.choice((0, 0, 1)) * draws.normal() * u**2
+    return values
 
 
 def broken_trend(draws: SharedDraws, t: Floats) -> Floats:
     """Draw lines whose slope changes at three times."""
     span = t[:, -1:] + 1e-9
     at, slope = draws.uniform(0, span, 3), draws.normal(3)
-    found: Floats = (slope[:, None] * np.maximum(t[:, :, None] - at[:, None], 0)).sum(2) / span
-    return found
+    values: Floats = (slope[:, None] * np.maximum(t[:, :, None] - at[:, None], 0)).sum(2) / span
+    return values
 
 
 def _gaps(t: Floats) -> Floats:
@@ -135,8 +135,8 @@ def ornstein_uhlenbeck(draws: SharedDraws, t: Floats) -> Floats:
 def random_walk(draws: SharedDraws, t: Floats) -> Floats:
     """Draw random walks with and without drift."""
     gap, drift = _gaps(t), draws.choice((0, 0, 0.3)) * draws.normal()
-    found: Floats = (np.sqrt(gap) * draws.rng.standard_normal(t.shape) + drift * gap).cumsum(1)
-    return found
+    values: Floats = (np.sqrt(gap) * draws.rng.standard_normal(t.shape) + drift * gap).cumsum(1)
+    return values
 
 
 def moving_slope(draws: SharedDraws, t: Floats) -> Floats:
@@ -176,15 +176,15 @@ def doses(draws: SharedDraws, t: Floats) -> Floats:
     at = np.where(draws.chance(0.5)[:, None], at, every * (np.arange(count) - 1))
     is_given = np.arange(count) < draws.uniform(1, count + 1)[:, None]
     late = np.maximum(t[:, :, None] - at, 0)
-    found: Floats = (is_given * (np.exp(-decay * late) - np.exp(-rise * late))).sum(2)
-    return found
+    values: Floats = (is_given * (np.exp(-decay * late) - np.exp(-rise * late))).sum(2)
+    return values
 
 
 def level_shifts(draws: SharedDraws, t: Floats) -> Floats:
     """Draw levels that jump now and then."""
     jump = draws.rng.random(t.shape) < draws.log_uniform(1 / t.shape[1], 0.15)
-    found: Floats = (jump * draws.rng.standard_normal(t.shape)).cumsum(1)
-    return found
+    values: Floats = (jump * draws.rng.standard_normal(t.shape)).cumsum(1)
+    return values
 
 
 def telegraph(draws: SharedDraws, t: Floats) -> Floats:

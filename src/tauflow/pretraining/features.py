@@ -71,8 +71,8 @@ def _tensor(values: Floats) -> Tensor:
 
 
 def _log(values: Floats, floor: float = 0.01) -> Floats:
-    found: Floats = np.log(values + floor)
-    return found
+    logarithms: Floats = np.log(values + floor)
+    return logarithms
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
         q: times after the last, (B, Q).
         population: the other members of the tables of the series, if there are any.
     """
-    said = None if population is None else ask_population(population, t, y, q)
-    units = _choose_units(t, y, q, said)
+    answer = None if population is None else ask_population(population, t, y, q)
+    units = _choose_units(t, y, q, answer)
     batch = len(t)
     u = (t - t[:, -1:]) / units.time[:, None]
     v = np.maximum(q - t[:, -1:], 0) / units.time[:, None]
@@ -106,18 +106,20 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
     is_positive = y.min(1) > 0
     floor = np.where(is_positive, zero, np.nan)[:, None]
     seasons = find_seasons(u, flat, units.short)
-    own, fit, left_out = forecast_simply(u, z, v, seasons, floor)
+    simple, fit, left_out = forecast_simply(u, z, v, seasons, floor)
     tested = _test_forecasts(u, z, seasons, floor)
     steps = units.step / units.scale
-    if said is None:
+    if answer is None:
         others = np.repeat(z[:, -1:, None] * np.ones((1, v.shape[1], 1)), 5, 2)
-        facts: Floats = np.zeros((batch, SUMMARY_SIZE))
+        table_facts: Floats = np.zeros((batch, SUMMARY_SIZE))
         asked: Floats = np.zeros((*v.shape, QUERY_SIZE))
     else:
-        others = (said.forecasts - units.center[:, None, None]) / units.scale[:, None, None]
-        facts, asked = said.summary, said.queries
+        others = (answer.forecasts - units.center[:, None, None]) / units.scale[:, None, None]
+        table_facts, asked = answer.summary, answer.queries
     own_facts = _summarise(y, u, z, left_out, seasons, steps, zero, is_positive)
-    summary = np.concatenate([own_facts, _log(tested / (steps[:, None] + 0.05), 0.05), facts], 1)
+    summary = np.concatenate(
+        [own_facts, _log(tested / (steps[:, None] + 0.05), 0.05), table_facts], 1
+    )
     span = np.maximum(-u[:, 0], 1.0)[:, None]
     queries = [_log(v, 0.03), np.log1p(v) - 1, v / (v + span), *_phases(seasons, v)]
     queries += [_count_in_reach(u, v), _variogram(u, z, v, steps)]
@@ -131,7 +133,7 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
         np.log1p(-u) - 2,
         np.arcsinh(fit),
         np.arcsinh(left_out),
-        *(np.broadcast_to(one, u.shape) for one in constant),
+        *(np.broadcast_to(feature, u.shape) for feature in constant),
         *_phases(seasons, u),
     ]
     return Features(
@@ -140,14 +142,14 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
         summary=_tensor(np.clip(summary, -12, 12)),
         queries=_tensor(np.concatenate([np.stack(queries, 2), asked], 2)),
         ahead=_tensor(np.maximum(v, 1e-3)),
-        forecasts=_tensor(np.clip(np.concatenate([own, others], 2), -1e3, 1e3)),
+        forecasts=_tensor(np.clip(np.concatenate([simple, others], 2), -1e3, 1e3)),
         steps=_tensor(steps),
         center=units.center,
         scale=units.scale,
     )
 
 
-def _choose_units(t: Floats, y: Floats, q: Floats, said: PopulationAnswer | None) -> _Units:
+def _choose_units(t: Floats, y: Floats, q: Floats, answer: PopulationAnswer | None) -> _Units:
     """Return units from the context, pulled to those of the table where the context is short."""
     points = t.shape[1]
     center = np.median(y, axis=1)
@@ -159,14 +161,14 @@ def _choose_units(t: Floats, y: Floats, q: Floats, said: PopulationAnswer | None
     else:
         unit, step = np.maximum(q[:, 0] - t[:, -1], 0), np.zeros(len(t))
         short = unit
-    if said is not None:
-        weight = 3.0 * (said.count > 0.5)
-        scale = (points * scale + weight * said.scale) / (points + weight)
-        step = (max(points - 1, 0) * step + weight * said.step) / (
+    if answer is not None:
+        weight = 3.0 * (answer.count > 0.5)
+        scale = (points * scale + weight * answer.scale) / (points + weight)
+        step = (max(points - 1, 0) * step + weight * answer.step) / (
             max(points - 1, 0) + weight + 1e-9
         )
         if points == 1:
-            unit = np.where(np.isnan(said.gap), unit, said.gap)
+            unit = np.where(np.isnan(answer.gap), unit, answer.gap)
     is_flat = scale < 1e-9 * np.maximum(np.abs(center), 1e-12)
     scale = np.where(is_flat, np.maximum(0.1 * np.abs(center), 1e-6), scale)
     mean_gap = (t[:, -1] - t[:, 0]) / max(points - 1, 1)
@@ -177,11 +179,11 @@ def _choose_units(t: Floats, y: Floats, q: Floats, said: PopulationAnswer | None
 
 def _phases(seasons: Seasons, time: Floats) -> list[Floats]:
     """Return sines and cosines of both seasons, the larger the stronger the season is."""
-    found = []
+    phases = []
     for rate, strength in zip(seasons.frequency, seasons.strength, strict=True):
         angle, size = 2 * np.pi * rate[:, None] * time, np.sqrt(strength)[:, None]
-        found += [size * np.sin(angle), size * np.cos(angle)]
-    return found
+        phases += [size * np.sin(angle), size * np.cos(angle)]
+    return phases
 
 
 def _test_forecasts(u: Floats, z: Floats, seasons: Seasons, floor: Floats) -> Floats:
@@ -197,14 +199,14 @@ def _test_forecasts(u: Floats, z: Floats, seasons: Seasons, floor: Floats) -> Fl
     errors: Floats = np.zeros((len(u), len(OWN_FORECASTS)))
     for end in range(points, points - parts * ahead, -ahead):
         known, asked = slice(None, end - ahead), slice(end - ahead, end)
-        found = forecast_simply(u[:, known], z[:, known], u[:, asked], seasons, floor)[0]
-        errors += np.abs(np.clip(found - z[:, asked, None], -50, 50)).mean(1) / parts
+        forecasts = forecast_simply(u[:, known], z[:, known], u[:, asked], seasons, floor)[0]
+        errors += np.abs(np.clip(forecasts - z[:, asked, None], -50, 50)).mean(1) / parts
     return errors
 
 
 def _variogram(u: Floats, z: Floats, v: Floats, steps: Floats) -> Floats:
     """Return logarithms of typical changes over as long a time as to each query, (B, Q)."""
-    offsets = [one for one in _OFFSETS if one < u.shape[1]]
+    offsets = [offset for offset in _OFFSETS if offset < u.shape[1]]
     if not offsets:
         return np.broadcast_to(_log(steps)[:, None], v.shape)
     lags = np.stack([_log((u[:, k:] - u[:, :-k]).mean(1), 0.03) for k in offsets], 1)
@@ -233,7 +235,7 @@ def _summarise(
     batch, points = u.shape
     usual = _log(steps)
     gaps = np.diff(u, axis=1)
-    facts = [
+    columns = [
         np.full(batch, np.log(points) - 3),
         np.log1p(-u[:, 0]) - 3,
         np.clip(zero, -5, 5),
@@ -253,4 +255,4 @@ def _summarise(
         _log(np.abs(z[:, 2:] - 2 * z[:, 1:-1] + z[:, :-2]).mean(1)) if points > 2 else usual,
         np.arcsinh(z[:, -1]),
     ]
-    return np.stack(facts, 1)
+    return np.stack(columns, 1)

@@ -59,7 +59,9 @@ def fine_tune(
     for step in range(steps + 1):
         if step % _EVERY == 0:
             with torch.no_grad():
-                losses.append(float(np.mean([compute_loss(tuned, *one).item() for one in checks])))
+                losses.append(
+                    float(np.mean([compute_loss(tuned, *check).item() for check in checks]))
+                )
             if losses[-1] < losses[best]:
                 best, weights = len(losses) - 1, copy.deepcopy(tuned.state_dict())
         if step == steps:
@@ -77,9 +79,9 @@ def fine_tune(
 
 def _split(members: Sequence[Series], seed: int) -> tuple[list[Series], list[Series]]:
     """Return what is trained on, and what chooses the step."""
-    usable = [one for one in members if len(one[0]) > 1]
+    usable = [member for member in members if len(member[0]) > 1]
     if len(usable) < _FEWEST:
-        cuts = [(one, int(0.75 * len(one[0]))) for one in usable]
+        cuts = [(member, int(0.75 * len(member[0]))) for member in usable]
         long = [(t[:n], y[:n], t[n:], y[n:]) for (t, y), n in cuts if len(t) - n > 1]
         return [(t, y) for t, y, *_ in long], [(t, y) for *_, t, y in long]
     order = np.random.default_rng(seed).permutation(len(usable))

@@ -56,19 +56,19 @@ def write_fitted(
     blend: bool,
 ) -> None:
     """Write a network and what was fitted to each target, replacing ``path`` in one step."""
-    tensors = {f"base.{key}": one for key, one in base.state_dict().items()}
-    told = []
+    tensors = {f"base.{key}": tensor for key, tensor in base.state_dict().items()}
+    described = []
     for place, (name, table) in enumerate(tables.items()):
         network = {} if table.network is None else table.network.state_dict()
-        tensors |= {f"{place}.network.{key}": one for key, one in network.items()}
+        tensors |= {f"{place}.network.{key}": tensor for key, tensor in network.items()}
         tensors[f"{place}.t"] = torch.from_numpy(table.population.t)
         tensors[f"{place}.y"] = torch.from_numpy(table.population.y)
         fitted = None if table.blend is None else asdict(table.blend)
         if fitted is not None:
             fitted["weights"] = fitted["weights"].tolist()
-        told.append({"target": name, "step": table.step, "blend": fitted})
-    facts = {"blend": blend, "network": asdict(base.options), "schema": schema.to_dict()}
-    write_tensor_file(path, KIND, tensors, facts | {"tables": told})
+        described.append({"target": name, "step": table.step, "blend": fitted})
+    metadata = {"blend": blend, "network": asdict(base.options), "schema": schema.to_dict()}
+    write_tensor_file(path, KIND, tensors, metadata | {"tables": described})
 
 
 def read_fitted(
@@ -80,24 +80,24 @@ def read_fitted(
         ModelFileError: it is none of :func:`write_fitted`, or damaged.
     """
     path = check_file_path(path, "a fitted pretrained forecaster", advice=_ADVICE)
-    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    tensors, metadata = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     with convert_damage(path, advice=_ADVICE):
-        options, tables = NetworkOptions(**facts["network"]), {}
-        for place, one in enumerate(facts["tables"]):
+        options, tables = NetworkOptions(**metadata["network"]), {}
+        for place, described in enumerate(metadata["tables"]):
             t, y = (tensors[f"{place}.{key}"].numpy() for key in "ty")
-            own = one["blend"]
-            if own is not None:
-                own["weights"] = np.array(own["weights"])
-            tables[one["target"]] = FittedTable(
+            blend = described["blend"]
+            if blend is not None:
+                blend["weights"] = np.array(blend["weights"])
+            tables[described["target"]] = FittedTable(
                 Population(t, y, np.arange(0), np.arange(0)),
-                None if own is None else Blend(**own),
+                None if blend is None else Blend(**blend),
                 _build(options, take_tensors(tensors, f"{place}.network")),
-                one["step"],
+                described["step"],
             )
         base = _build(options, take_tensors(tensors, "base"))
         if base is None:
             raise KeyError("base")
-        return base, tables, Schema.from_dict(facts["schema"]), bool(facts["blend"])
+        return base, tables, Schema.from_dict(metadata["schema"]), bool(metadata["blend"])
 
 
 def _build(options: NetworkOptions, tensors: dict[str, Tensor]) -> ZeroShotNetwork | None:

@@ -31,7 +31,9 @@ class ZeroShotAnswer(NamedTuple):
     regression: Floats
 
 
-def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) -> Population:
+def gather_members(
+    members: Sequence[Series], series_members: Sequence[int] | None = None
+) -> Population:
     """Return a table of members for series to be compared with.
 
     Of many members, some that are evenly spaced in their order are read.
@@ -46,9 +48,9 @@ def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) 
     chosen = np.round(np.linspace(0, len(members) - 1, count)).astype(np.intp)
     t, y = np.zeros((1, len(chosen), width)), np.full((1, len(chosen), width), np.nan)
     for place, member in enumerate(chosen.tolist()):
-        times, values = (one[-width:] for one in members[member])
+        times, values = (part[-width:] for part in members[member])
         t[0, place, : len(times)], y[0, place, : len(values)] = times, values
-    asked = np.asarray([] if own is None else own, np.intp)
+    asked = np.asarray([] if series_members is None else series_members, np.intp)
     row = np.searchsorted(chosen, asked)
     is_chosen = (row < len(chosen)) & (chosen[np.minimum(row, len(chosen) - 1)] == asked)
     return Population(t, y, np.zeros(len(asked), np.intp), np.where(is_chosen, row, -1))
@@ -61,8 +63,8 @@ def are_whole(members: Sequence[Series]) -> bool:
 
 def round_whole(quantiles: Floats) -> Floats:
     """Return whole numbers, none of which is -0."""
-    found: Floats = np.round(quantiles) + 0.0
-    return found
+    rounded: Floats = np.round(quantiles) + 0.0
+    return rounded
 
 
 def forecast_quantiles(
@@ -72,7 +74,7 @@ def forecast_quantiles(
     population: Population | None = None,
 ) -> list[Floats]:
     """Return the quantiles of :func:`forecast`."""
-    return [one.quantiles for one in forecast(network, contexts, queries, population)]
+    return [answer.quantiles for answer in forecast(network, contexts, queries, population)]
 
 
 @torch.no_grad()
@@ -93,7 +95,7 @@ def forecast(
         population: the table, see :func:`gather_members`; its ``table`` and ``member`` are of the
             series.
     """
-    found: list[ZeroShotAnswer] = [
+    answers: list[ZeroShotAnswer] = [
         ZeroShotAnswer(np.empty((len(q), len(QUANTILE_LEVELS))), np.empty(len(q))) for q in queries
     ]
     lengths = np.array([min(len(t), MAX_CONTEXT) for t, _ in contexts])
@@ -107,17 +109,20 @@ def forecast(
             q = np.stack([np.pad(queries[i], (0, width - asked[i]), mode="edge") for i in part])
             others = None
             if population is not None:
-                own = (population.table[part], population.member[part])
-                others = Population(population.t, population.y, *own)
+                places = (population.table[part], population.member[part])
+                others = Population(population.t, population.y, *places)
             features = compute_features(t, y, q, others)
             center, scale = features.center[:, None], features.scale[:, None]
             quantiles = network(features).double().numpy() * scale[..., None] + center[..., None]
             regression = features.forecasts[:, :, -1].double().numpy() * scale + center
             lowest = np.where(y.min(1) >= 0, 0.0, -np.inf)[:, None, None]
             quantiles = np.maximum(quantiles, lowest)
-            for i, one, moved in zip(part, quantiles, regression, strict=True):
-                found[i].quantiles[:], found[i].regression[:] = one[: asked[i]], moved[: asked[i]]
-    return found
+            for i, answer, moved in zip(part, quantiles, regression, strict=True):
+                answers[i].quantiles[:], answers[i].regression[:] = (
+                    answer[: asked[i]],
+                    moved[: asked[i]],
+                )
+    return answers
 
 
 def _split(rows: np.ndarray, asked: np.ndarray) -> list[np.ndarray]:

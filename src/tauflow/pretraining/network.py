@@ -100,8 +100,8 @@ class ZeroShotNetwork(nn.Module):
         s2 = self.second.step(torch.cat([s1, x], 1), h2, gap)[0].reshape(batch, queries, -1)
         query = self.ask(torch.cat([s2, asked], 2)) / self.options.attention_size**0.5
         weight = (query @ self.key(memory).transpose(1, 2)).softmax(2)
-        found = weight @ self.value(memory)
-        out = self.out(self.head(torch.cat([s2, found, asked], 2)))
+        attended = weight @ self.value(memory)
+        out = self.out(self.head(torch.cat([s2, attended, asked], 2)))
         count = len(FORECASTS)
         shares = (out[..., :count] - self.test_weight * _compare_errors(features)).softmax(2)
         mixture = (shares * forecasts).sum(2)
@@ -120,10 +120,10 @@ def _compare_errors(features: Features) -> Tensor:
     untrained network goes by.
     """
     queries, tested = features.queries, features.summary[:, TESTED]
-    own = (tested - tested[:, :1])[:, None].expand(-1, queries.shape[1], -1)
+    relative = (tested - tested[:, :1])[:, None].expand(-1, queries.shape[1], -1)
     fit = queries[..., FIT_ERROR] - queries[..., LAST_ERROR]
     curves = torch.ones_like(queries[..., : len(POPULATION_FORECASTS) - 1])
-    return torch.cat([own, curves, fit[..., None]], 2)
+    return torch.cat([relative, curves, fit[..., None]], 2)
 
 
 def pinball_loss(quantiles: Tensor, target: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Flo
     flat = (left + width * np.arange(batch)[:, None]).ravel()
     grid = np.bincount(flat, ((1 - part) * r).ravel(), batch * width)
     grid += np.bincount(flat + 1, (part * r).ravel(), batch * width + 1)[: batch * width]
-    kept = size // (2 * _CELLS_PER_STEP) + 1
-    spectrum = np.fft.rfft(grid.reshape(batch, width), size, axis=1)[:, 1:kept]
-    frequency = np.arange(1, kept) / (size * cell[:, None])
+    frequencies = size // (2 * _CELLS_PER_STEP) + 1
+    spectrum = np.fft.rfft(grid.reshape(batch, width), size, axis=1)[:, 1:frequencies]
+    frequency = np.arange(1, frequencies) / (size * cell[:, None])
     power = 2 * (spectrum.real**2 + spectrum.imag**2)
     power /= u.shape[1] * (r**2).sum(1, keepdims=True) + 1e-12
     # One and a half cycles at least, and no more than half a cycle in the usual short gap.

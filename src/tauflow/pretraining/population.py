@@ -41,15 +41,15 @@ class Population:
     def leave_out(self, per_member: Floats) -> Floats:
         """Return sums over the members of each table but the own one, (B, ...)."""
         total: Floats = per_member.sum(1)[self.table]
-        own = per_member[self.table, np.maximum(self.member, 0)]
-        return total - own * (self.member >= 0).reshape(-1, *[1] * (own.ndim - 1))
+        of_member = per_member[self.table, np.maximum(self.member, 0)]
+        return total - of_member * (self.member >= 0).reshape(-1, *[1] * (of_member.ndim - 1))
 
     def mask_own(self, weight: Floats) -> Floats:
         """Return weights (G, K, N) for each series, (B, K, N), with none for itself."""
-        found = weight[self.table].astype("f4")
+        masked = weight[self.table].astype("f4")
         rows = np.flatnonzero(self.member >= 0)
-        found[rows, self.member[rows]] = 0
-        return found
+        masked[rows, self.member[rows]] = 0
+        return masked
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def ask_population(population: Population, t: Floats, y: Floats, q: Floats) -> P
     by_time = _follow(population, population.t, clipped, is_known, levels, (t, y, q))
     age = population.t - population.t[..., :1]
     by_age = _follow(population, age, clipped, is_known, levels, (t - t[:, :1], y, q - t[:, :1]))
-    facts = [
+    columns = [
         np.log1p(members),
         np.log(spread / base + 1e-3),
         np.arcsinh((np.median(y, axis=1) - center[population.table]) / (spread + base)),
@@ -123,7 +123,7 @@ def ask_population(population: Population, t: Floats, y: Floats, q: Floats) -> P
         step=step,
         gap=np.where(stepped > 0.5, time / np.maximum(stepped, 1), np.nan),
         count=members,
-        summary=np.where(has, np.clip(np.stack(facts, 1), -8, 8), 0.0),
+        summary=np.where(has, np.clip(np.stack(columns, 1), -8, 8), 0.0),
         queries=np.where(has[..., None], np.stack([*errors, by_time[2], by_age[2]], 2), 0.0),
         forecasts=np.where(has[..., None], forecasts, y[:, -1:, None]),
     )
@@ -146,8 +146,8 @@ def _count(
         np.where(present, np.abs(median - center[:, None]), 0.0),
         np.where(is_step, gaps, 0.0).sum(2),
     ]
-    found = np.stack(sums, 2).astype(float)
-    return found, found[..., 6].sum(1) / np.maximum(found[..., 3].sum(1), 1) + 1e-9
+    counts = np.stack(sums, 2).astype(float)
+    return counts, counts[..., 6].sum(1) / np.maximum(counts[..., 3].sum(1), 1) + 1e-9
 
 
 def _pull(
@@ -155,7 +155,7 @@ def _pull(
 ) -> Floats:
     """Return inputs of the regression, (..., 8): what pulls at short and at long lags."""
     pulls = [(center - last) / unit, (mean - last) / unit, (last - before) / unit]
-    columns = np.stack([np.clip(one, -_LARGEST, _LARGEST) for one in pulls], -1)
+    columns = np.stack([np.clip(pull, -_LARGEST, _LARGEST) for pull in pulls], -1)
     columns = np.concatenate([columns, np.ones_like(columns[..., :1])], -1)
     return np.concatenate([columns, columns * share[..., None]], -1)
 
@@ -165,7 +165,7 @@ def _regress(
     y: Floats,
     is_known: NDArray[np.bool_],
     levels: _Levels,
-    own: tuple[Floats, Floats, Floats],
+    series: tuple[Floats, Floats, Floats],
 ) -> tuple[Floats, tuple[Floats, Floats], Floats]:
     """Fit changes between origins and targets within other members, and apply it to series.
 
@@ -201,9 +201,9 @@ def _regress(
         np.einsum("gkni,gkn->gi", x, change)[..., None],
     )[..., 0]
     residual = np.abs(change - np.einsum("gkni,gi->gkn", x, common)) * is_valid
-    sums = [population.leave_out(one.sum(2)) for one in (np.abs(change), residual)]
+    sums = [population.leave_out(values.sum(2)) for values in (np.abs(change), residual)]
     skill = np.log((sums[1] + 1e-2) / (sums[0] + 1e-2))
-    t_own, y_own, q = own
+    t_own, y_own, q = series
     mine = [a[population.table][:, None] for a in (levels.center, levels.unit, tau)]
     ahead = np.maximum(q - t_own[:, -1:], 0)
     ones = np.ones_like(q)
@@ -237,8 +237,8 @@ def _near_lags(
     apart = np.abs(asked[:, :, None] - logs[:, None]).astype("f4") / _LAG_REACH
     apart = np.where(weight[:, None] > 0, apart, 1e6)
     nearest = np.minimum(apart.min(2, keepdims=True), 1e5)
-    found: Floats = np.exp(nearest - apart)
-    return found
+    nearness: Floats = np.exp(nearest - apart)
+    return nearness
 
 
 def _follow(
@@ -247,13 +247,13 @@ def _follow(
     y: Floats,
     is_known: NDArray[np.bool_],
     levels: _Levels,
-    own: tuple[Floats, Floats, Floats],
+    series: tuple[Floats, Floats, Floats],
 ) -> tuple[Floats, Floats, Floats]:
     """Return the local mean of other members at queries, the last value moved as it moves since.
 
     The third is how far the nearest values in time are, as a logarithm.
     """
-    t_own, y_own, q = own
+    t_own, y_own, q = series
     groups = len(t)
     reach = 0.5 * levels.gap
     weight = population.mask_own(is_known.astype(float)).reshape(len(q), -1)

@@ -82,8 +82,8 @@ def draw_times(draws: SharedDraws, points: int) -> Floats:
     gaps[:, 0] = 0
     # Members begin together, or each at its own time, as ages do.
     begin = draws.chance(0.4) * draws.uniform(0, 2) * rng.random((len(draws), 1)) * points
-    found: Floats = gaps.cumsum(1) + begin * (draws.members > 1)
-    return found
+    times: Floats = gaps.cumsum(1) + begin * (draws.members > 1)
+    return times
 
 
 def _mix_components(draws: SharedDraws, t: Floats) -> Floats:
@@ -95,9 +95,9 @@ def _mix_components(draws: SharedDraws, t: Floats) -> Floats:
         picked = draws.rng.choice(len(shares), tables, p=shares / shares.sum())
         chosen[np.arange(tables), picked] |= draws.rng.random(tables) < chance
     y = np.zeros(t.shape)
-    own = t - t.min(axis=1, keepdims=True)
+    own_time = t - t.min(axis=1, keepdims=True)
     # Of people, time since the own start or a clock that all share may count.
-    clock = np.where(draws.chance(0.5), own, t - t[:, :1].min())
+    clock = np.where(draws.chance(0.5), own_time, t - t[:, :1].min())
     for place, (function, _) in enumerate(COMPONENTS.values()):
         rows = np.flatnonzero(np.repeat(chosen[:, place], members))
         if len(rows):
@@ -112,7 +112,7 @@ def _mix_components(draws: SharedDraws, t: Floats) -> Floats:
         spread = draws.log_uniform(0.05, 8.0, same=True) * draws.chance(0.85)
         slope = draws.log_uniform(0.02, 2.0, same=True) * draws.chance(0.4)
         each = draws.rng.standard_normal((2, len(draws), 1))
-        y = y + spread * each[0] + slope * each[1] * own / (own[:, -1:] + 1e-9)
+        y = y + spread * each[0] + slope * each[1] * own_time / (own_time[:, -1:] + 1e-9)
     return y
 
 
@@ -120,8 +120,8 @@ def _add_noise(draws: SharedDraws, t: Floats, y: Floats) -> Floats:
     rng = draws.rng
     noise = rng.standard_normal(y.shape)
     noise = np.where(draws.chance(0.3), rng.standard_t(3, y.shape) / 1.7, noise)
-    own = t - t[:, :1]
-    slow = sample_fourier(draws, own, (own[:, -1:] + 1) * draws.uniform(0.05, 1), 50.0, 6)
+    own_time = t - t[:, :1]
+    slow = sample_fourier(draws, own_time, (own_time[:, -1:] + 1) * draws.uniform(0.05, 1), 50.0, 6)
     noise = noise * np.exp(draws.choice((0, 0, 0.7)) * slow)
     height = (y - y.min(1, keepdims=True)) / (np.ptp(y, axis=1)[:, None] + 1e-9)
     noise = noise * np.where(draws.chance(0.25), 2 * height, 1.0)

@@ -54,15 +54,15 @@ class SharedDraws:
         # What leaves [0, 1] is mirrored back, which keeps the distribution uniform.
         moved = (table + apart * (member - 0.5)).reshape(len(self), size)
         share = 1 - np.abs(1 - np.abs(moved) % 2)
-        found: Floats = low + (high - low) * share
-        return found
+        values: Floats = low + (high - low) * share
+        return values
 
     def log_uniform(self, low: Any, high: Any, size: int = 1, *, same: bool = False) -> Floats:
         """Return numbers whose logarithms are uniform; ``high`` is ``low`` where it is below."""
-        found: Floats = np.exp(
+        values: Floats = np.exp(
             self.uniform(np.log(low), np.log(np.maximum(high, low)), size, same=same)
         )
-        return found
+        return values
 
     def choice(
         self, values: Sequence[float], p: Sequence[float] | None = None, *, same: bool = True
@@ -74,8 +74,8 @@ class SharedDraws:
 
     def chance(self, p: Any, *, same: bool = True) -> NDArray[np.bool_]:
         """Return whether something happens, (B, 1), by default to all of a table."""
-        found: NDArray[np.bool_] = self.uniform(same=same) < p
-        return found
+        happens: NDArray[np.bool_] = self.uniform(same=same) < p
+        return happens
 
     def select(self, rows: NDArray[np.intp]) -> "SharedDraws":
         """Return draws for some of the tables, all of whose series are in ``rows``."""

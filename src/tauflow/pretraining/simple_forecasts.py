@@ -110,8 +110,8 @@ def _average_same_phase(u: Floats, z: Floats, v: Floats, seasons: Seasons, both:
     ]
     weight = weight + _PHASE_SHARPNESS * (waves[0].transpose(1, 2, 0) @ waves[1].transpose(1, 0, 2))
     weight = np.exp(weight.astype("f4"))
-    found: Floats = np.einsum("bqt,bt->bq", weight, z.astype("f4")) / (weight.sum(2) + 1e-9)
-    return found
+    average: Floats = np.einsum("bqt,bt->bq", weight, z.astype("f4")) / (weight.sum(2) + 1e-9)
+    return average
 
 
 def _fit_last_line(u: Floats, z: Floats) -> Floats:
@@ -119,8 +119,8 @@ def _fit_last_line(u: Floats, z: Floats) -> Floats:
     u, z = u[:, -_LINE_POINTS:], z[:, -_LINE_POINTS:]
     around = u - u.mean(1, keepdims=True)
     slope = (around * (z - z.mean(1, keepdims=True))).sum(1, keepdims=True)
-    found: Floats = slope / ((around**2).sum(1, keepdims=True) + 0.3)
-    return found
+    shrunk: Floats = slope / ((around**2).sum(1, keepdims=True) + 0.3)
+    return shrunk
 
 
 def _fit_memory(u: Floats, r: Floats) -> Floats:
@@ -129,8 +129,8 @@ def _fit_memory(u: Floats, r: Floats) -> Floats:
         return np.maximum(-u[:, :1], 1.0)
     share = (r[:, 1:] * r[:, :-1]).sum(1) / ((r**2).sum(1) + 1e-9)
     gap = (u[:, -1] - u[:, 0]) / (u.shape[1] - 1)
-    found: Floats = -gap / np.log(np.clip(share, 0.02, 0.995))
-    return found[:, None]
+    memory: Floats = -gap / np.log(np.clip(share, 0.02, 0.995))
+    return memory[:, None]
 
 
 def forecast_simply(
@@ -180,4 +180,4 @@ def forecast_simply(
         fit_asked + near * (last - fit[:, -1:]),
         phases + near * (last - before),
     ]
-    return np.stack([np.broadcast_to(one, v.shape) for one in columns], 2), fit, left_out
+    return np.stack([np.broadcast_to(column, v.shape) for column in columns], 2), fit, left_out

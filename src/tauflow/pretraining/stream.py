@@ -54,10 +54,10 @@ class ForecastStream:
             raise TimeError(f"at must be after the last sample, at {t[-1]}, got {at!r}.")
         others, is_whole = None, are_whole([(t, y)])
         if self._table is not None:
-            kept = self._table.population
+            population = self._table.population
             is_whole = is_whole and self._table.is_whole
-            others = Population(kept.t, kept.y, np.zeros(1, np.intp), np.full(1, -1))
+            others = Population(population.t, population.y, np.zeros(1, np.intp), np.full(1, -1))
         (answer,) = forecast(self._network, [(t, y)], [q], others)
         blend = None if self._table is None else self._table.blend
-        found = answer.quantiles if blend is None else blend.apply((t, y), q, answer)
-        return round_whole(found) if is_whole else found
+        quantiles = answer.quantiles if blend is None else blend.apply((t, y), q, answer)
+        return round_whole(quantiles) if is_whole else quantiles

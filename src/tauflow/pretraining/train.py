@@ -95,8 +95,8 @@ def _make_population(rng: np.random.Generator, t: Floats, y: Floats, members: in
     place = np.maximum(length - width, 0) + np.arange(width)
     t, y = (np.take_along_axis(a.reshape(tables, members, points), place, 2) for a in (t, y))
     y = np.where(place < length, y, np.nan)
-    own = np.arange(tables * members)
-    return Population(t, y, own // members, own % members)
+    places = np.arange(tables * members)
+    return Population(t, y, places // members, places % members)
 
 
 def compute_loss(network: ZeroShotNetwork, features: Features, target: Tensor) -> Tensor:
@@ -148,11 +148,11 @@ class PretrainingRun:
         self.record: dict[str, Any] = {"series": 0, "core_hours": 0.0, "runs": [], "curve": []}
         if (folder / CHECKPOINT).exists():
             self._load()
-        sizes = {"parameters": sum(one.numel() for one in self.network.parameters())}
+        sizes = {"parameters": sum(parameter.numel() for parameter in self.network.parameters())}
         self.record |= sizes | {"seed": options.seed, "version": VERSION}
-        told = asdict(options) | {"hours": None if math.isinf(options.hours) else options.hours}
-        said = {"commit": commit, "from_step": self.step, "options": told}
-        self.record["runs"].append(said)
+        settings = asdict(options) | {"hours": None if math.isinf(options.hours) else options.hours}
+        run = {"commit": commit, "from_step": self.step, "options": settings}
+        self.record["runs"].append(run)
 
     def run(self) -> None:
         """Train until the steps or the hours are over; keep checkpoints on the way."""
@@ -170,13 +170,15 @@ class PretrainingRun:
             self.record["core_hours"] += (time.process_time() - start) / 3600
             start = time.process_time()
             with torch.no_grad():
-                found = [compute_loss(self.average, *one).item() for one in held_out]
+                held_out_losses = [compute_loss(self.average, *batch).item() for batch in held_out]
             point = {
                 "step": self.step,
                 "series": self.record["series"],
                 "core_hours": round(self.record["core_hours"], 4),
                 "training_loss": round(float(np.nanmean(losses)), 5),
-                "held_out_loss": round(float(np.mean(found)), 5) if found else None,
+                "held_out_loss": round(float(np.mean(held_out_losses)), 5)
+                if held_out_losses
+                else None,
             }
             losses = []
             self.record["curve"].append(point)
@@ -212,36 +214,36 @@ class PretrainingRun:
             tensors |= {f"{name}.{key}": value for key, value in network.state_dict().items()}
         for place, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{place}.{key}": value for key, value in state.items()}
-        facts = {"step": self.step, "rng": self.rng.bit_generator.state, "record": self.record}
-        facts["network"] = asdict(self.options.network)
+        metadata = {"step": self.step, "rng": self.rng.bit_generator.state, "record": self.record}
+        metadata["network"] = asdict(self.options.network)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_tensor_file(self.folder / CHECKPOINT, KIND, tensors, facts)
+        write_tensor_file(self.folder / CHECKPOINT, KIND, tensors, metadata)
         text = json.dumps(self.record, indent=1)
         write_atomically(self.folder / RECORD, text.encode())
 
     def _load(self) -> None:
         path = self.folder / CHECKPOINT
-        tensors, facts = read_tensor_file(
+        tensors, metadata = read_tensor_file(
             path, KIND, error=CheckpointError, advice="Train into another folder."
         )
-        if facts["network"] != asdict(self.options.network):
+        if metadata["network"] != asdict(self.options.network):
             raise CheckpointError(
-                f"{path} is of a network of other sizes, {facts['network']}. Give these, or "
+                f"{path} is of a network of other sizes, {metadata['network']}. Give these, or "
                 "another folder."
             )
         for name, network in (("network", self.network), ("average", self.average)):
             network.load_state_dict(take_tensors(tensors, name))
         state = self.optimizer.state_dict()
         for place in range(len(state["param_groups"][0]["params"])):
-            found = take_tensors(tensors, f"optimizer.{place}")
-            if found:
-                state["state"][place] = found
+            of_parameter = take_tensors(tensors, f"optimizer.{place}")
+            if of_parameter:
+                state["state"][place] = of_parameter
         self.optimizer.load_state_dict(state)
-        self.rng.bit_generator.state = facts["rng"]
-        self.step, self.record = facts["step"], facts["record"]
+        self.rng.bit_generator.state = metadata["rng"]
+        self.step, self.record = metadata["step"], metadata["record"]
 
 
 def take_tensors(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     """Return the tensors whose names begin with a name and a dot, without these."""
     start = name + "."
-    return {key[len(start) :]: one for key, one in tensors.items() if key.startswith(start)}
+    return {key[len(start) :]: tensor for key, tensor in tensors.items() if key.startswith(start)}

@@ -26,14 +26,14 @@ def export_training(folder: Path, file: Path) -> None:
     Raises:
         ModelFileError: the folder has no checkpoint, or it is damaged.
     """
-    tensors, facts = read_tensor_file(
+    tensors, metadata = read_tensor_file(
         folder / CHECKPOINT, KIND, error=ModelFileError, advice="Train again."
     )
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     data = encode_tensor_file(
         WEIGHTS_KIND,
         take_tensors(tensors, "average"),
-        {"network": facts["network"], "licence": "Apache-2.0", "record": facts["record"]},
+        {"network": metadata["network"], "licence": "Apache-2.0", "record": metadata["record"]},
     )
     text = json.dumps(record, indent=1) + "\n"
     atomic_write_many({file: data, file.with_suffix(".json"): text.encode()})
@@ -45,10 +45,10 @@ def load_weights(file: Path = WEIGHTS) -> ZeroShotNetwork:
     Raises:
         ModelFileError: it is none, or damaged: its checksum does not match.
     """
-    tensors, facts = read_tensor_file(
+    tensors, metadata = read_tensor_file(
         file, WEIGHTS_KIND, error=ModelFileError, advice="Install tauflow again."
     )
-    network = ZeroShotNetwork(NetworkOptions(**facts["network"]))
+    network = ZeroShotNetwork(NetworkOptions(**metadata["network"]))
     network.load_state_dict(tensors)
     return network.eval()
 

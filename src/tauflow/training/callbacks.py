@@ -112,18 +112,24 @@ class CallbackList:
                 f"callbacks must be a list, got {type(callbacks).__name__}. Write callbacks=[...], "
                 "for a single one too."
             )
-        told = []
-        for one in callbacks:
-            if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
-                got = one.__name__ if isinstance(one, type) else type(one).__name__
+        listeners = []
+        for callback in callbacks:
+            if isinstance(callback, type) or not (
+                isinstance(callback, Callback) or callable(callback)
+            ):
+                got = callback.__name__ if isinstance(callback, type) else type(callback).__name__
                 raise DtypeError(
                     f"callbacks must be objects of tauflow.training.Callback, or functions of an "
-                    f"epoch's row, got {got}{', a class' if isinstance(one, type) else ''}."
+                    f"epoch's row, got {got}{', a class' if isinstance(callback, type) else ''}."
                 )
-            told.append(one if isinstance(one, Callback) else _EpochCallback(one))
+            listeners.append(
+                callback if isinstance(callback, Callback) else _EpochCallback(callback)
+            )
         self.listeners = {
             event: [
-                one for one in told if getattr(type(one), event) is not getattr(Callback, event)
+                listener
+                for listener in listeners
+                if getattr(type(listener), event) is not getattr(Callback, event)
             ]
             for event in _EVENTS
         }

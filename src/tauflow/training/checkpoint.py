@@ -80,7 +80,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
                 tensors[f"optimizer.{index}.{name}"] = value
             else:
                 numbers[str(index)][name] = value
-    facts = {
+    metadata = {
         "optimizer": numbers,
         "epoch": checkpoint.epoch,
         "step": checkpoint.step,
@@ -89,7 +89,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "history": checkpoint.history,
         **({"stopped": True} if checkpoint.stopped else {}),
     }
-    write_tensors(path, "checkpoint", tensors, facts)
+    write_tensors(path, "checkpoint", tensors, metadata)
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -98,9 +98,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     Raises:
         CheckpointError: the file is missing, damaged, truncated or something else.
     """
-    tensors, facts = read_tensors(path, "checkpoint")
+    tensors, metadata = read_tensors(path, "checkpoint")
     try:
-        checkpoint = _build_checkpoint(tensors, facts)
+        checkpoint = _build_checkpoint(tensors, metadata)
         if wrong := find_type_mismatch(Checkpoint.__init__, vars(checkpoint)):
             raise TypeError(wrong)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

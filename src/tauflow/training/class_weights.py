@@ -19,9 +19,9 @@ def count_classes(batch: SequenceBatch, num_classes: int = 0) -> Tensor:
     """
     counts = torch.zeros(num_classes, dtype=torch.int64)
     for _, piece in batch.iter_slices():
-        found = torch.bincount(get_valid_targets(piece).flatten().long(), minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
+        counted = torch.bincount(get_valid_targets(piece).flatten().long(), minlength=len(counts))
+        counted[: len(counts)] += counts
+        counts = counted
     return counts
 
 

@@ -1,6 +1,6 @@
 """What users' data are trained with by default: by estimators, ``tauflow run`` and ``tune``.
 
-:class:`~tauflow.Recipe` has defaults of its own, which published protocols begin with. How these
+:class:`~tauflow.Recipe` has other defaults, with which published protocols begin. How these
 here were chosen, and what else was measured, is on the page *Choosing a model*.
 """
 

@@ -55,7 +55,7 @@ def select_entries(
         batch: the targets: a step counts where ``y_mask``, else ``mask``, is true, and a sequence
             always, but for values that ``y_mask`` leaves out.
         mark_unknown: whether values that ``y_mask`` leaves out one by one become NaN; by default
-            the others are rows of their own.
+            each of the others is a row.
 
     Raises:
         ArgumentError: ``y_mask`` marks steps, and there is one prediction per sequence.
@@ -188,8 +188,8 @@ class Score:
         self._check_fit(prediction, batch)
         has_labels = self.target == "binary" and prediction.shape[-1] > 1
         of_rows = self.whole is not None and (self.target == "values" or has_labels)
-        found = select_entries(self.name, prediction, batch, mark_unknown=of_rows)
-        chosen, y = found.prediction, found.y
+        entries = select_entries(self.name, prediction, batch, mark_unknown=of_rows)
+        chosen, y = entries.prediction, entries.y
         if self.target == "values" or (has_labels and of_rows):
             y = y.reshape(chosen.shape)
         elif has_labels:  # each is an entry
@@ -201,8 +201,8 @@ class Score:
             y = y.flatten()
         weight = None
         if batch.weight is not None:
-            weight = found.expand(batch.weight.to(promote_to_float32(prediction.dtype)))
-        return Entries(chosen, y, found.shape, found.valid), weight
+            weight = entries.expand(batch.weight.to(promote_to_float32(prediction.dtype)))
+        return Entries(chosen, y, entries.shape, entries.valid), weight
 
     def compare_entries(self, entries: Entries, weight: Tensor | None = None) -> Tensor:
         """Return one number per entry, by its weight if there are any; of a mean over entries."""

@@ -155,7 +155,7 @@ class _MetricAccumulator:
         self.weight = sum(ranks.all_gather(self.weight))
         lists = ranks.all_gather(self.outputs)
         longest = max(map(len, lists))
-        self.outputs = [kept[k] for k in range(longest) for kept in lists if k < len(kept)]
+        self.outputs = [batch[k] for k in range(longest) for batch in lists if k < len(batch)]
 
     def value(self, sequences: int) -> float:
         """Return the score of everything taken in."""

@@ -104,7 +104,7 @@ def train(
         compile: whether to compile the model in place first, as ``model.compile()`` does.
         run_dir: folder for ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
-        resume: continue the run in ``run_dir``, or start it if there is none. With more epochs than
+        resume: continue the run in ``run_dir``, or start it if it has none. With more epochs than
             before, the result is that of a run that had them from the start; ``eval_batch_size``
             may change too. Pass a loss or metric without a name again; the state of a loss module
             is restored from the run. A run that patience or a callback ended stays finished.
@@ -193,28 +193,36 @@ def prepare_training(
         model.compile()
     if ranks.is_main:
         warn_time_scale_mismatch(model, data, stacklevel=3)
-    told = CallbackList(callbacks, ranks, to or data.x.device)
-    facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
+    listeners = CallbackList(callbacks, ranks, to or data.x.device)
+    description: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
     if resume and run_dir is None:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
     directory = (
-        None if run_dir is None else _make_run_directory(run_dir, facts, model, splits, ranks)
+        None if run_dir is None else _make_run_directory(run_dir, description, model, splits, ranks)
     )
     selection = BestWeights(measures.monitor, recipe)
     trainer = Trainer(
         model, data, measures.loss, recipe, seed, selection=selection, ranks=ranks, device=to
     )
     trainer.loss_module = loss if isinstance(loss, nn.Module) else None
-    return TrainingRun(trainer, task, splits, measures, choice, directory, told)
+    return TrainingRun(trainer, task, splits, measures, choice, directory, listeners)
 
 
 def _make_run_directory(
-    path: Path, facts: dict[str, Any], model: nn.Module, splits: Splits, ranks: DistributedContext
+    path: Path,
+    description: dict[str, Any],
+    model: nn.Module,
+    splits: Splits,
+    ranks: DistributedContext,
 ) -> RunDirectory:
     """Return the directory of a run, with what tells it from others; nothing is written yet."""
     if ranks.is_distributed:
-        facts = {**facts, "ranks": ranks.world_size}
+        description = {**description, "ranks": ranks.world_size}
     if ranks.is_main:
         fingerprint = compute_fingerprint(model, splits)
-        facts = {**facts, "fingerprint": fingerprint, "model": collect_model_options(model)}
-    return RunDirectory(Path(path), facts)
+        description = {
+            **description,
+            "fingerprint": fingerprint,
+            "model": collect_model_options(model),
+        }
+    return RunDirectory(Path(path), description)

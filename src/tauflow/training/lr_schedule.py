@@ -61,7 +61,7 @@ class LRSchedule:
 
     def _build_scheduler(self, steps: int, higher_is_better: bool) -> Any:
         recipe = self.recipe
-        own: dict[str, dict[str, Any]] = {
+        defaults: dict[str, dict[str, Any]] = {
             "cosine": {"T_max": steps, "eta_min": recipe.min_lr or 0.0},
             "one_cycle": {"max_lr": recipe.lr, "total_steps": steps},
             "plateau": {
@@ -69,13 +69,13 @@ class LRSchedule:
                 "min_lr": recipe.min_lr or 0.0,
             },
         }
-        fixed, given = own.get(recipe.schedule, {}), dict(recipe.schedule_options or {})
+        fixed, options = defaults.get(recipe.schedule, {}), dict(recipe.schedule_options or {})
         try:
-            return scheduler_class(recipe.schedule)(self.optimizer, **fixed, **given)
+            return scheduler_class(recipe.schedule)(self.optimizer, **fixed, **options)
         except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
             raise ArgumentError(
-                f"schedule={recipe.schedule!r} does not take {fixed | given}: {error}. Give other "
-                "schedule_options, or another schedule."
+                f"schedule={recipe.schedule!r} does not take {fixed | options}: {error}. Give "
+                "other schedule_options, or another schedule."
             ) from error
 
     def set_next_rate(self, *, epoch: int, step: int) -> float:

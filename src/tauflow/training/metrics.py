@@ -84,8 +84,8 @@ def area_under_roc(logit: Tensor, positive: Tensor, weight: Tensor | None = None
     up_to = F.pad(each[..., ~positive][..., order].cumsum(-1), (1, 0))
     below = up_to[..., torch.searchsorted(of_negatives, of_positives)]
     not_above = up_to[..., torch.searchsorted(of_negatives, of_positives, right=True)]
-    own = each[..., positive]
-    return (own * (below + not_above)).sum(-1) / (2 * own.sum(-1) * up_to[..., -1])
+    weights = each[..., positive]
+    return (weights * (below + not_above)).sum(-1) / (2 * weights.sum(-1) * up_to[..., -1])
 
 
 def average_precision(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -103,9 +103,9 @@ def average_precision(logit: Tensor, positive: Tensor, weight: Tensor | None = N
     last = F.pad(logit.diff() != 0, (0, 1), value=True)  # ties are on one side of a threshold
     each = each[..., order]
     hits = (each * positive[order]).cumsum(-1)[..., last]
-    found = each.cumsum(-1)[..., last]
+    selected = each.cumsum(-1)[..., last]
     gain = F.pad(hits, (1, 0)).diff() / hits[..., -1:]
-    return (gain * torch.where(found > 0, hits / found, 0.0)).sum(-1)
+    return (gain * torch.where(selected > 0, hits / selected, 0.0)).sum(-1)
 
 
 def _check_both_classes(what: str, positive: Tensor) -> None:
@@ -151,8 +151,8 @@ def average_labels(whole: DatasetMetric) -> DatasetMetric:
         scores = []
         for logit, label in zip(prediction.T, y.T, strict=True):
             known = ~label.isnan()
-            own = None if weight is None else weight[..., known]
-            scores.append(whole(logit[known, None], label[known], own))
+            weights = None if weight is None else weight[..., known]
+            scores.append(whole(logit[known, None], label[known], weights))
         return torch.stack(scores).mean(0)
 
     return average
@@ -191,8 +191,10 @@ def from_class_counts(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Data
             return each.new_full(each.shape[:-1], math.nan)
         chosen = (_choose_classes(prediction), _to_classes(prediction, y))
         classes = range(max(2, prediction.shape[-1]))
-        found, there = (torch.stack([one == k for k in classes], -1) for one in chosen)
-        return score(*(each @ one.to(each.dtype) for one in (found & there, found, there)))
+        predicted, there = (torch.stack([labels == k for k in classes], -1) for labels in chosen)
+        return score(
+            *(each @ mask.to(each.dtype) for mask in (predicted & there, predicted, there))
+        )
 
     return whole
 

@@ -23,19 +23,19 @@ def collect_model_options(model: nn.Module) -> dict[str, Any]:
     number or text is told from others as far as it can be: tensors by a digest, functions by their
     names, anything unknown by its class.
     """
-    found: dict[str, Any] = {"tied tensors": find_tied_names(model)}
+    collected: dict[str, Any] = {"tied tensors": find_tied_names(model)}
     for path, part in model.named_modules():
         options = getattr(part, "options", None)
         if not isinstance(options, Mapping):
             continue
         prefix = f"{path}." if path else ""
-        found[f"{prefix}class"] = type(part).__name__
+        collected[f"{prefix}class"] = type(part).__name__
         for name, value in options.items():
             if name not in _EXECUTION_OPTIONS and not isinstance(
                 value, nn.Module
             ):  # those are parts themselves
-                found[f"{prefix}{name}"] = _to_json_value(value)
-    return found
+                collected[f"{prefix}{name}"] = _to_json_value(value)
+    return collected
 
 
 def _to_json_value(value: Any) -> Any:

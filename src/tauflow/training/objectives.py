@@ -103,7 +103,7 @@ class Objectives:
         What is ``"auto"`` the card says, or without one the targets and the loss.
 
         Raises:
-            ArgumentError: a module has parameters, which nobody trains; or parts of a batch are
+            ArgumentError: a module has parameters, which are not trained; or parts of a batch are
                 added up by what their entries count, and it is no mean over them.
         """
         _check_torch_loss(loss, recipe)
@@ -112,19 +112,19 @@ class Objectives:
             metric = card.metric if _is_auto(metric) else metric
         if _is_auto(loss):
             loss = "mse" if train.y.is_floating_point() else "cross_entropy"
-        found = resolve_metric("loss", loss, LOSSES)
+        resolved = resolve_metric("loss", loss, LOSSES)
         if _is_auto(metric):
             names = {"classes": "accuracy", "binary": "binary_accuracy"}
-            name = names.get(found.target, found.name)
-            metric = name if name in METRICS else found
+            name = names.get(resolved.target, resolved.name)
+            metric = name if name in METRICS else resolved
         reported = resolve_metric("metric", metric, METRICS)
         criterion = METRICS[recipe.select_by] if recipe.select_by else reported
         names = {
-            role: one.name
-            if any(known.find_name(one) for known in places)
-            else f"{CALLABLE_PREFIX}{one.name}"
-            for role, one, *places in (
-                ("loss", found, LOSSES, METRICS),
+            role: score.name
+            if any(known.find_name(score) for known in places)
+            else f"{CALLABLE_PREFIX}{score.name}"
+            for role, score, *places in (
+                ("loss", resolved, LOSSES, METRICS),
                 ("metric", reported, METRICS, LOSSES),
             )
         }
@@ -134,8 +134,8 @@ class Objectives:
                 if isinstance(recipe.class_weights, str)
                 else recipe.class_weights
             )
-            found = apply_class_weights(found, weights, recipe.class_weight_mean or "weights")
-        return cls(found, reported, criterion, names)
+            resolved = apply_class_weights(resolved, weights, recipe.class_weight_mean or "weights")
+        return cls(resolved, reported, criterion, names)
 
 
 def _is_auto(value: object) -> bool:
@@ -338,8 +338,8 @@ def _resolve_metric_name(name: str, card: Any) -> str:
     """Return the full name of a metric of a task; of single logits, ``auroc`` is a short one."""
     prefix = "binary_" if card.task == "binary" else ""
     suits = {
-        one.removeprefix(prefix): one
-        for one, score in METRICS.items()
+        key.removeprefix(prefix): key
+        for key, score in METRICS.items()
         if score.target in (_TARGET_KINDS[card.task], "any")
     }
     full = suits.get(name) or (name if name in suits.values() else None)
@@ -361,7 +361,9 @@ def get_shown_metrics(names: Sequence[str], data: TaskSplits) -> list[Score]:
             return None
         return lambda prediction, y, *weight: function(prediction.flip(-1), 1 - y, *weight)
 
-    return [replace(one, compare=swap(one.compare), whole=swap(one.whole)) for one in scores]
+    return [
+        replace(score, compare=swap(score.compare), whole=swap(score.whole)) for score in scores
+    ]
 
 
 def get_positive_class(data: TaskSplits) -> int:

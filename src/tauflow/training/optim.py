@@ -25,18 +25,18 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
     Adam and RMSprop divide by ``sqrt(v) + eps``. TensorFlow's Adam adds eps before it corrects the
     bias of v, which differs only where gradients are of the size of eps.
     """
-    own, given = recipe.get_optimizer_kwargs(), dict(recipe.optimizer_options or {})
-    if recipe.optimizer in _FOREACH_OPTIMIZERS and given.keys().isdisjoint(
+    defaults, options = recipe.get_optimizer_kwargs(), dict(recipe.optimizer_options or {})
+    if recipe.optimizer in _FOREACH_OPTIMIZERS and options.keys().isdisjoint(
         ("fused", "differentiable")
     ):
-        given.setdefault("foreach", True)  # two thirds of the time on a CPU, the same bits
+        options.setdefault("foreach", True)  # two thirds of the time on a CPU, the same bits
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[recipe.optimizer]
     try:
-        return make(parameters, lr=recipe.lr, **own, **given)
+        return make(parameters, lr=recipe.lr, **defaults, **options)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"optimizer={recipe.optimizer!r} does not take {own | given}: {error}. Give other "
-            "optimizer_options, or another optimizer."
+            f"optimizer={recipe.optimizer!r} does not take {defaults | options}: {error}. Give "
+            "other optimizer_options, or another optimizer."
         ) from error
 
 

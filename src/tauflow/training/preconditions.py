@@ -165,8 +165,8 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
                 stacklevel=stacklevel + 1,
             )
     parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
-    told = [part.has_time_unit for part in parts if hasattr(part, "has_time_unit")]
-    if data.dt is None or not parts or (told and not any(told)):
+    declared = [part.has_time_unit for part in parts if hasattr(part, "has_time_unit")]
+    if data.dt is None or not parts or (declared and not any(declared)):
         return
     _, piece = next(data.iter_slices())
     assert piece.dt is not None
@@ -175,7 +175,9 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
     median = float(gaps.median()) if gaps.numel() else 1.0
     # Parts that are no cells may have a tau alone.
     constants = [getattr(part, "time_constant", getattr(part, "tau", None)) for part in parts]
-    known = [one for one in constants if isinstance(one, float | int) and one > 0]
+    known = [
+        constant for constant in constants if isinstance(constant, float | int) and constant > 0
+    ]
     constant = statistics.median(known or [1.0])
     if SHORT_DT <= median / constant <= LONG_DT:
         return

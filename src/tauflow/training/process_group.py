@@ -69,9 +69,9 @@ class DistributedContext:
         """Return the value of every process."""
         if not self.is_distributed:
             return [value]
-        found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value)
-        return found
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
 
     def on_rank_zero(self, action: Callable[[], T]) -> T:
         """Do something in the process that writes, and return the result to all of them."""
@@ -83,10 +83,12 @@ class DistributedContext:
 
     def get_rng_states(self, device: torch.device) -> dict[str, Tensor]:
         """Return the states of all processes' generators, by name of the device and rank."""
-        found = {self._make_rng_key("cpu"): torch.get_rng_state()}
+        states_here = {self._make_rng_key("cpu"): torch.get_rng_state()}
         if device.type == "cuda":
-            found[self._make_rng_key("cuda")] = torch.cuda.get_rng_state(device)
-        return {name: one for states in self.all_gather(found) for name, one in states.items()}
+            states_here[self._make_rng_key("cuda")] = torch.cuda.get_rng_state(device)
+        return {
+            name: state for states in self.all_gather(states_here) for name, state in states.items()
+        }
 
     def set_rng_states(self, states: Mapping[str, Tensor], device: torch.device) -> None:
         """Set this process's generators to what :meth:`get_rng_states` told."""

@@ -236,8 +236,8 @@ class Recipe:
     ema: float | None = None
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            object.__setattr__(self, one.name, to_python_number(getattr(self, one.name)))
+        for part in fields(self):
+            object.__setattr__(self, part.name, to_python_number(getattr(self, part.name)))
         for name in ("optimizer_options", "schedule_options"):
             object.__setattr__(self, name, to_json_options(name, getattr(self, name)))
         if isinstance(self.optimizer, str):
@@ -252,15 +252,15 @@ class Recipe:
 
     def _check_values(self) -> None:
         """Refuse values that are out of range, of what is not passed to PyTorch."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        values = {name: value for name, value in vars(self).items() if value is not None}
         for name in ("drop_last", "shuffle", "score_last_epoch"):
             check_bool(**{name: getattr(self, name)})
-        for name in _CHOICES.keys() & given.keys():
-            check_one_of(_CHOICES[name], **{name: given[name]})
-        for name in _MINIMA.keys() & given.keys():
-            check_at_least(_MINIMA[name], **{name: given[name]})
-        for name in _RANGES.keys() & given.keys():
-            _check_number(name, given[name], **_RANGES[name])
+        for name in _CHOICES.keys() & values.keys():
+            check_one_of(_CHOICES[name], **{name: values[name]})
+        for name in _MINIMA.keys() & values.keys():
+            check_at_least(_MINIMA[name], **{name: values[name]})
+        for name in _RANGES.keys() & values.keys():
+            _check_number(name, values[name], **_RANGES[name])
         if self.min_lr is not None:
             _check_number("min_lr", self.min_lr, low=0.0, high=self.lr)
         self._check_lists()
@@ -288,16 +288,16 @@ class Recipe:
 
     def steps_per_epoch(self, sequences: int) -> int:
         """Return the steps of an epoch of so many training sequences."""
-        whole, rest = divmod(sequences, self.effective_batch_size)
-        return whole + bool(rest and not self.drop_last)
+        full, rest = divmod(sequences, self.effective_batch_size)
+        return full + bool(rest and not self.drop_last)
 
     def get_optimizer_kwargs(self) -> dict[str, Any]:
         """Return what the recipe's own fields say to the optimizer, in its words."""
         rho = RHO_OPTIONS.get(self.optimizer, "rho")
-        said = {"betas": self.betas, "eps": self.eps, rho: self.rho}
-        found = {name: value for name, value in said.items() if value is not None}
+        settings = {"betas": self.betas, "eps": self.eps, rho: self.rho}
+        options = {name: value for name, value in settings.items() if value is not None}
         decays = self.weight_decay or has_option(OPTIMIZERS[self.optimizer], "weight_decay")
-        return found | ({"weight_decay": self.weight_decay} if decays else {})
+        return options | ({"weight_decay": self.weight_decay} if decays else {})
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> "Recipe":
@@ -334,7 +334,7 @@ class Recipe:
         return {key: to_lists(value) for key, value in asdict(self).items()}
 
 
-_FIELD_NAMES = tuple(one.name for one in fields(Recipe))
+_FIELD_NAMES = tuple(field.name for field in fields(Recipe))
 
 
 def check_field_name(name: str, error: type[TauflowError], where: str = "") -> None:

@@ -13,7 +13,7 @@ class TrainingResult:
         history: one dict per epoch: ``epoch`` (from 1), ``step`` (steps so far), ``lr`` (of the
             last step), ``train_loss`` (mean over the valid entries of the epoch, each counted by
             the weights of sequences and classes, in training mode, without the l2 penalty; of a
-            model with a loss of its own, that loss), ``valid`` and
+            model that defines its loss, that loss), ``valid`` and
             ``test`` (the metric after the epoch, or None), ``criterion`` (of the metric that
             selects, if it is another) and ``seconds`` (training and evaluation).
         best_epoch: the epoch whose weights were selected.

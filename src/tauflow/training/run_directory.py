@@ -128,18 +128,19 @@ class RunDirectory:
         Raises:
             CheckpointError: the file is unreadable, or holds the weights of another epoch.
         """
-        weights, facts = read_tensors(self._best, "weights file")
-        if facts.get("epoch") != epoch:
+        weights, metadata = read_tensors(self._best, "weights file")
+        if metadata.get("epoch") != epoch:
             raise CheckpointError(
-                f"{self._best} holds the weights of epoch {facts.get('epoch')}, but the best epoch "
-                f"was {epoch}. Restore the directory from a copy, or delete it and train again."
+                f"{self._best} holds the weights of epoch {metadata.get('epoch')}, but the "
+                f"best epoch was {epoch}. Restore the directory from a copy, or delete it and "
+                "train again."
             )
         return weights
 
     def _write_best(self, checkpoint: Checkpoint) -> None:
-        facts = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
+        metadata = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
         weights = checkpoint.averaged or checkpoint.model
-        write_tensors(self._best, "weights file", weights, facts)
+        write_tensors(self._best, "weights file", weights, metadata)
 
     def _write_description(self) -> None:
         write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
@@ -147,8 +148,8 @@ class RunDirectory:
     def _compare_description(self) -> bool:
         """Return whether the run changes in a way that it may; refuse any other change."""
         try:
-            found = parse_json(self._run.read_bytes())
-            flat_found = _flatten(found)
+            stored = parse_json(self._run.read_bytes())
+            flat_found = _flatten(stored)
         except (ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"{self._run} is damaged. Restore it from a copy, or delete {self.path} and train "
@@ -169,7 +170,10 @@ class RunDirectory:
         if isinstance(epochs, int) and now.get(EPOCHS_KEY, 0) > epochs and not fixed:
             allowed.append(EPOCHS_KEY)
         for role in ("loss", "metric"):  # of one without a name the caller promises the same again
-            if all(str(one.get(role)).startswith(CALLABLE_PREFIX) for one in (now, flat_found)):
+            if all(
+                str(description.get(role)).startswith(CALLABLE_PREFIX)
+                for description in (now, flat_found)
+            ):
                 flat_found[role] = now[role]
         changes = any(flat_found.get(key) != now[key] for key in allowed)
         flat_found |= {key: now[key] for key in allowed}

@@ -39,12 +39,12 @@ SCHEDULERS: Registry[type[lr_scheduler.LRScheduler]] = Registry(
 
 def scheduler_class(name: str) -> type:
     """Return the class of a schedule that PyTorch computes."""
-    own = {
+    defaults = {
         "cosine": lr_scheduler.CosineAnnealingLR,
         "one_cycle": lr_scheduler.OneCycleLR,
         "plateau": lr_scheduler.ReduceLROnPlateau,
     }
-    return own.get(name) or SCHEDULERS[name]
+    return defaults.get(name) or SCHEDULERS[name]
 
 
 def has_option(kind: type, name: str) -> bool:
@@ -69,7 +69,7 @@ def _to_json_value(where: str, value: Any) -> Any:
     if hasattr(value, "item") and not isinstance(value, torch.Tensor):  # a NumPy number
         value = value.item()
     if isinstance(value, list | tuple):
-        return tuple(_to_json_value(where, one) for one in value)
+        return tuple(_to_json_value(where, entry) for entry in value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ArgumentError(

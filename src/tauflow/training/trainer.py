@@ -196,9 +196,9 @@ class Trainer:
             if not self.ranks.is_distributed:
                 yield part
                 continue
-            whole = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
-            if len(own := whole[self.ranks.rank :: self.ranks.world_size]):
-                yield own
+            all_rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
+            if len(own_rows := all_rows[self.ranks.rank :: self.ranks.world_size]):
+                yield own_rows
 
     def _get_batch(self, rows: Tensor | slice) -> SequenceBatch:
         """Return sequences as the epoch takes them, on the device."""
@@ -234,9 +234,9 @@ class Trainer:
             )
 
     def _describe_batch(self, rows: Tensor | slice, number: int) -> str:
-        whole = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
-        some = ", ".join(str(row) for row in whole[:_MAX_SHOWN_SEQUENCES])
-        more = ", ..." if len(whole) > _MAX_SHOWN_SEQUENCES else ""
+        all_rows = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+        some = ", ".join(str(row) for row in all_rows[:_MAX_SHOWN_SEQUENCES])
+        more = ", ..." if len(all_rows) > _MAX_SHOWN_SEQUENCES else ""
         return f", batch {number} of sequences {some}{more}"
 
     def _describe_state(self, step: int, batch: str = "") -> str:

@@ -33,14 +33,14 @@ def compute_training_loss(
         ArgumentError: the model's own loss is not a scalar tensor, or a loss has no graph.
         NoValidEntriesError: no entry of the batch is valid.
     """
-    own = getattr(model, "training_loss", None)
-    if not isinstance(own, MethodType):  # a part that happens to be called so is no such method
+    method = getattr(model, "training_loss", None)
+    if not isinstance(method, MethodType):  # a part that happens to be called so is no such method
         prediction = _to_full_precision(predict(model, batch))
         value, divisor = score.compute_with_divisor(prediction, batch)
         _check_requires_grad(f"loss={score.name}", value)
         return value, float(divisor)
     compared = _ScoreWithDivisor(score)
-    loss = own(batch, compared, epoch=epoch)
+    loss = method(batch, compared, epoch=epoch)
     if not isinstance(loss, Tensor) or loss.ndim:
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise ArgumentError(

@@ -195,7 +195,7 @@ class TrainingRun:
         run, choice = self.trainer, self._choice
         if self._task is None or choice is None or len(choice.shown) < 2:
             return None
-        metrics, found = get_shown_metrics(choice.shown, self._task), {}
+        metrics, scores = get_shown_metrics(choice.shown, self._task), {}
         for name in ("valid", "test"):
             if (part := self.splits[name]) is None:
                 continue
@@ -207,8 +207,8 @@ class TrainingRun:
                     ranks=run.ranks,
                     device=run.target_device,
                 )
-            found[name] = dict(zip(choice.shown, values, strict=True))
-        return found
+            scores[name] = dict(zip(choice.shown, values, strict=True))
+        return scores
 
     def _tell(self, event: str) -> None:
         trainer = self.trainer
@@ -228,7 +228,7 @@ class TrainingRun:
             return [None] * len(metrics)
         unfinished = run.recipe.get_stage_length(run.epoch) is not None
         try:
-            found = evaluate_all(
+            scores = evaluate_all(
                 *(run.evaluated_model, data),
                 metrics=metrics,
                 batch_size=run.recipe.eval_batch_size,
@@ -239,14 +239,14 @@ class TrainingRun:
             if not unfinished or run.ranks.is_distributed:
                 raise
             return [None] * len(metrics)
-        for metric, value in zip(metrics, found, strict=True):
+        for metric, value in zip(metrics, scores, strict=True):
             if not math.isfinite(value) and not unfinished:
                 raise NonFiniteError(
                     f"{metric.name} on the {name} data is {value} after epoch {run.epoch}, "
                     f"although every parameter is finite. {describe_longest_dt(run.model, data)}"
                     "Lower lr, or look for extreme values in these data."
                 )
-        return [value if math.isfinite(value) else None for value in found]
+        return [value if math.isfinite(value) else None for value in scores]
 
     def _resume(self, directory: RunDirectory) -> None:
         """Take over the state of the run in the directory, if any; the first process reads it."""
@@ -331,14 +331,14 @@ def _check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
                 continue
             # Adafactor keeps means over rows and over columns.
             pairs = zip(value.shape, parameter.shape, strict=False)
-            means = value.ndim == parameter.ndim and all(n in (1, whole) for n, whole in pairs)
+            means = value.ndim == parameter.ndim and all(n in (1, size) for n, size in pairs)
             if name == "step" or not means:
                 raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
 
 
 def _restore_scalar_dtypes(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
     """Give numbers of the state their dtype back: torch loads all in that of the parameters."""
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for place, values in saved.items():
         state = optimizer.state[parameters[place]]
         for name, value in values.items():
