@@ -57,24 +57,24 @@ options |= {"recipe": {"schedule": "one_cycle", "weight_decay": 1e-3}, "random_s
 roles = {"id": "Subject", "time": "time"}
 forecaster = SequenceForecaster(**options)
 forecaster.fit(train, validation={"X": valid, **roles}, **roles)
-print("RMSE, mg/l:", {name: f"{one[0]:.2f}" for name, one in forecaster.compare(test).items()})
+print("RMSE, mg/l:", {name: f"{row[0]:.2f}" for name, row in forecaster.compare(test).items()})
 print(f"in intervals of 80 %: {forecaster.measure_coverage(test, [0.8])[0.8][0]:.0%}")
 
 # %%
 # One patient: forecasts with the same doses and with doses twice as large, and the true levels.
-one = test[test["Subject"] == test.groupby("Subject")["conc"].count().idxmax()]
-measured = one.dropna(subset="conc")
+case = test[test["Subject"] == test.groupby("Subject")["conc"].count().idxmax()]
+measured = case.dropna(subset="conc")
 origin = measured["time"].iloc[len(measured) // 2 - 1]
-asked = pd.DataFrame({"Subject": one["Subject"].iloc[0], "time": origin + np.arange(2.0, 48.0, 2)})
-later = one[one["time"] > origin].assign(conc=np.nan).dropna(subset="dose")
+asked = pd.DataFrame({"Subject": case["Subject"].iat[0], "time": origin + np.arange(2.0, 48.0, 2)})
+later = case[case["time"] > origin].assign(conc=np.nan).dropna(subset="dose")
 figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for factor, label in ((2, "doses twice as large"), (1, "doses as they came")):
-    rows = pd.concat([one[one["time"] <= origin], later.assign(dose=factor * later["dose"])])
+    rows = pd.concat([case[case["time"] <= origin], later.assign(dose=factor * later["dose"])])
     level, low, high = forecaster.predict(rows, at=asked, interval=0.8)
     ax.plot(asked["time"], level[:, 0], f"C{factor - 1}", label=label)
 ax.fill_between(asked["time"], low[:, 0], high[:, 0], color="C0", alpha=0.2, linewidth=0)
 ax.plot(measured["time"], measured["conc"], "k.", label="measured")
-ax.vlines(one["time"][one["dose"].notna()], 0, 0.12, color="0.4", label="dose")
+ax.vlines(case["time"][case["dose"].notna()], 0, 0.12, color="0.4", label="dose")
 ax.set(xlabel="hours", ylabel="level, mg/l", xlim=(origin - 72, origin + 48), ylim=(0, None))
 ax.legend(loc="upper left", frameon=False)
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "drug_levels.png")

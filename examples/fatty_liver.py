@@ -51,7 +51,7 @@ print(f"{len(people)} people, {len(visits)} visits, {int(people['status'].sum())
 # The network learns the time to death from each visit. Boosting learns death within five years from
 # the last value of each test at day 365, its change and its count, where the outcome is known.
 is_test = pd.Series(rng.random(len(people)) < 0.3, people.index)
-train, held = (visits[visits["id"].map(is_test) == one].reset_index(drop=True) for one in (0, 1))
+train, held = (visits[visits["id"].map(is_test) == k].reset_index(drop=True) for k in (0, 1))
 survival = SequenceSurvival(model="gru", hidden_size=16, epochs=EPOCHS, lr=0.01, random_state=0)
 survival.fit(train, "futime", "status", id="id", time="days", static=["age", "male"])
 year = visits[visits["days"] <= 365].groupby("id")[list(wide.columns)]
@@ -59,7 +59,7 @@ parts = people[["age", "male"]], year.last(), year.last() - year.first(), year.c
 futime, X = people["futime"], pd.concat(parts, axis=1).loc[people.index].to_numpy()
 y = ((people["status"] == 1) & (futime <= 365 * 6)).to_numpy()
 known = (futime > 365) & (y | (futime > 365 * 6))
-learned, tested = ((known & (is_test == one)).to_numpy() for one in (0, 1))
+learned, tested = ((known & (is_test == k)).to_numpy() for k in (0, 1))
 boosting = HistGradientBoostingClassifier(learning_rate=0.05).fit(X[learned], y[learned])
 asked = held[held["id"].map(known)]
 lives = survival.predict_survival(asked, np.array([365.0 * 5]), at=365.0)[:, 0]
@@ -69,12 +69,12 @@ network = pd.Series(1 - lives, asked["id"].unique())[people.index[tested]].to_nu
 # The area under the ROC curve, with 95 % bootstrap intervals over the test people.
 risks = {"network": network, "boosting": boosting.predict_proba(X[tested])[:, 1]}
 draws = rng.integers(tested.sum(), size=(300, tested.sum()))
-areas = {name: [roc_auc_score(y[tested][d], one[d]) for d in draws] for name, one in risks.items()}
+areas = {name: [roc_auc_score(y[tested][d], p[d]) for d in draws] for name, p in risks.items()}
 areas["difference"] = np.subtract(areas["network"], areas["boosting"])
 ends = pd.DataFrame(areas).quantile([0.5, 0.025, 0.975]).T.round(3)
 print(ends.set_axis(["area", "from", "to"], axis=1))
 figure, ax = plt.subplots(figsize=(6, 2), layout="constrained")
-own = ends.loc[[*risks]]
-ax.errorbar(own[0.5], own.index, xerr=[own[0.5] - own[0.025], own[0.975] - own[0.5]], fmt="o")
+low, middle, high = (ends.loc[[*risks], q] for q in (0.025, 0.5, 0.975))
+ax.errorbar(middle, [*risks], xerr=[middle - low, high - middle], fmt="o")
 ax.set(xlabel="area under the ROC curve, and its 95 % interval", ylim=(1.5, -0.5))
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "fatty_liver.png")

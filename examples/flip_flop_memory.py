@@ -40,8 +40,8 @@ print(f"test error {result.test:.4f}; always predicting 0 has an error of 1")
 # The flow without input, the states that trials visit, and the fixed points of the flow.
 flow = as_flow(rnn)
 states = visited_states(rnn, data.test.x)
-found = find_fixed_points(flow, states, starts=STARTS, seed=0)
-for point, kind in zip(found.points.float(), found.stability, strict=True):
+fixed_points = find_fixed_points(flow, states, starts=STARTS, seed=0)
+for point, kind in zip(fixed_points.points.float(), fixed_points.stability, strict=True):
     first, second = model.head(point).tolist()
     print(f"{kind} fixed point where the outputs are {first:+.1f} and {second:+.1f}")
 
@@ -60,7 +60,7 @@ left.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 view = output_projection(model.head, rnn.state_size)
 box = ((-1.6, 1.6), (-1.6, 1.6))
 field = flow_field(
-    flow, view, box=box, trajectories=states[:5], fixed_points=found, resolution=RESOLUTION
+    flow, view, box=box, trajectories=states[:5], fixed_points=fixed_points, resolution=RESOLUTION
 )
 plot_flow_field(field, right)
 right.set(xlabel="output 1", ylabel="output 2")

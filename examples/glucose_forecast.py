@@ -46,7 +46,7 @@ options |= {"model": "gru", "epochs": EPOCHS, "lr": 0.01, "batch_size": 64, "ran
 roles = {"id": "sensor", "time": "datetime"}
 forecaster = SequenceForecaster(**options, intervals="quantile")
 forecaster.fit(train, validation={"X": valid, **roles}, **roles)
-print("RMSE, mg/dl:", {name: f"{one[0]:.1f}" for name, one in forecaster.compare(test).items()})
+print("RMSE, mg/dl:", {name: f"{row[0]:.1f}" for name, row in forecaster.compare(test).items()})
 
 # %%
 # Intervals are valid where new data are like those of the calibration. Glucose changes from week to
@@ -56,11 +56,11 @@ once = forecaster.measure_coverage(test, levels)
 for start in pd.date_range(times[cuts[1]], times.iloc[-1], freq="7D"):
     before = table[(times >= start - pd.Timedelta("28D")) & (times < start)]
     week = table[(times >= start - pd.Timedelta("3h")) & (times < start + pd.Timedelta("7D"))]
-    found = forecaster.recalibrate(before).measure_coverage(week, levels, since=start)
-    shares.append([found[level][0] for level in levels])
+    coverage = forecaster.recalibrate(before).measure_coverage(week, levels, since=start)
+    shares.append([coverage[level][0] for level in levels])
     counts.append(len(week))
-print("intervals of 80 and 95 %, calibrated once:", [f"{one[0]:.1%}" for one in once.values()])
-print("each week:", [f"{one:.1%}" for one in np.average(shares, axis=0, weights=counts)])
+print("intervals of 80 and 95 %, calibrated once:", [f"{share[0]:.1%}" for share in once.values()])
+print("each week:", [f"{share:.1%}" for share in np.average(shares, axis=0, weights=counts)])
 
 # %%
 # Half a day, with a forecast every two hours and intervals of 80 and 95 %.
@@ -73,8 +73,8 @@ for origin in pd.date_range(middle + pd.Timedelta("1h"), periods=5, freq="2h"):
     known = last[middle - pd.Timedelta("3h") : origin].reset_index()
     when = known["datetime"].iloc[-1] + ahead
     for level in levels:
-        told, low, high = forecaster.predict(known, at=ahead, interval=level)
+        forecast, low, high = forecaster.predict(known, at=ahead, interval=level)
         ax.fill_between(when, low[0, :, 0], high[0, :, 0], color="C0", alpha=0.2, linewidth=0)
-    ax.plot(when, told[0, :, 0], "C0")
+    ax.plot(when, forecast[0, :, 0], "C0")
 ax.set(ylabel="glucose, mg/dl")
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "glucose_forecast.png")

@@ -60,21 +60,21 @@ for landmark in (0.0, 1.0, 3.0):
     rest, known = left["followed"] - landmark, test[test["id"].isin(left.index)]
     concordance = survival.score(known, "followed", "died", at=landmark)
     alike = np.tile(kaplan_meier(rest, left["died"])(three), (len(left), 1))
-    told = (survival.predict_survival(known, three, at=landmark), alike)
-    brier = [f"{survival_brier_score(rest, left['died'], one, three)[0]:.3f}" for one in told]
+    predictions = (survival.predict_survival(known, three, at=landmark), alike)
+    brier = [f"{survival_brier_score(rest, left['died'], s, three)[0]:.3f}" for s in predictions]
     print(f"year {landmark:g}: {len(left)} patients, concordance {concordance:.2f}, Brier {brier}")
 
 # %%
 # One patient: bilirubin, and the survival predicted at several times of the follow-up.
-one = test[test["id"] == test[test["died"]].groupby("id").size().idxmax()]
+case = test[test["id"] == test[test["died"]].groupby("id").size().idxmax()]
 ahead = np.linspace(0.05, 6, 60)
 figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 4.6), layout="constrained")
-above.plot(one["years"], np.exp(one["bili"]), "k.-", linewidth=1)
+above.plot(case["years"], np.exp(case["bili"]), "k.-", linewidth=1)
 above.set(ylabel="bilirubin, mg/dl", ylim=(0, None))
-for landmark in np.linspace(0, 0.8 * one["years"].max(), 4):
-    (line,) = below.plot(landmark + ahead, survival.predict_survival(one, ahead, at=landmark)[0])
+for landmark in np.linspace(0, 0.8 * case["years"].max(), 4):
+    (line,) = below.plot(landmark + ahead, survival.predict_survival(case, ahead, at=landmark)[0])
     below.axvline(landmark, color=line.get_color(), linestyle=":", linewidth=1)
-below.axvline(one["followed"].iloc[0], color="k", label="death")
+below.axvline(case["followed"].iloc[0], color="k", label="death")
 below.set(xlabel="years since the first visit", ylabel="predicted survival", ylim=(0, 1.02))
 below.legend(loc="lower left", frameon=False)
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "liver_survival.png")

@@ -42,21 +42,21 @@ print(f"test error {result.test:.4f}; variance of the steering {variance:.4f}")
 
 # %%
 # The circuit, its steering on a test drive, and where the head looks.
-drive = data.test[int(data.test.y.var(1).argmax())]  # the most winding road
+road = data.test[int(data.test.y.var(1).argmax())]  # the most winding road
 with torch.no_grad():
-    steered = model(drive.x, dt=drive.dt)[0]
-looked = visual_backprop(model, drive.x)
+    steered = model(road.x, dt=road.dt)[0]
+looked = visual_backprop(model, road.x)
 figure = plt.figure(figsize=(10, 6), layout="constrained")
 grid = figure.add_gridspec(3, 2, width_ratios=[1.4, 1])
 plot_wiring(wiring, 16, figure.add_subplot(grid[:, 0]))
-frame = drive.x[0, 8].permute(1, 2, 0).numpy()
+frame = road.x[0, 8].permute(1, 2, 0).numpy()
 image, mask, curve = (figure.add_subplot(grid[row, 1]) for row in range(3))
 image.imshow((frame - frame.min()) / (frame.max() - frame.min()))
 image.set(title="what the camera sees", xticks=[], yticks=[])
 mask.imshow(looked.masks[0, 8].numpy(), cmap="inferno")
 mask.set(title="where the head looks", xticks=[], yticks=[])
 seconds = 0.1 * torch.arange(16)
-curve.plot(seconds, drive.y[0], "k--", linewidth=1, label="driver")
+curve.plot(seconds, road.y[0], "k--", linewidth=1, label="driver")
 curve.plot(seconds, steered[0], label="network")
 curve.set(xlabel="seconds", ylabel="curvature\n(1/10 m)")
 curve.legend()

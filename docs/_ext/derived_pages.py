@@ -44,25 +44,25 @@ def write_published(app):
         paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in TITLES
     }
     assert sum(map(len, pages.values())) == len(tables)
-    for paper, found in pages.items():
-        _write(folder / f"{paper}.md", f"# {TITLES[paper]}\n\n" + "".join(found))
+    for paper, parts in pages.items():
+        _write(folder / f"{paper}.md", f"# {TITLES[paper]}\n\n" + "".join(parts))
     links = [
         f"- [{TITLES[paper].partition(':')[0]}](published/{paper}.md): "
-        + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in found)
-        for paper, found in pages.items()
+        + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in parts)
+        for paper, parts in pages.items()
     ]
     first, rest = overview.split("\n\n", 1)
     # Tables first, and how they are made, with all counts, after them.
     method, *sections = re.split(r"^(?=## )", rest, flags=re.M)
-    found = [section for section in sections if section.startswith(FIRST_SECTIONS)]
-    others = [section for section in sections if section not in found]
-    assert len(found) == len(FIRST_SECTIONS), "the report has no such sections"
-    found = [AUTHORS_ALONE.sub(r"| \1 |", section) for section in found]
+    parts = [section for section in sections if section.startswith(FIRST_SECTIONS)]
+    others = [section for section in sections if section not in parts]
+    assert len(parts) == len(FIRST_SECTIONS), "the report has no such sections"
+    parts = [AUTHORS_ALONE.sub(r"| \1 |", section) for section in parts]
     for name, short in METRICS.items():
-        found, others = (
-            [s.replace(f"| {name} |", f"| {short} |") for s in part] for part in (found, others)
+        parts, others = (
+            [s.replace(f"| {name} |", f"| {short} |") for s in part] for part in (parts, others)
         )
-    rest = "".join([*found, f"## Verdicts and counts\n\n{method}", *others])
+    rest = "".join([*parts, f"## Verdicts and counts\n\n{method}", *others])
     names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
@@ -82,8 +82,8 @@ def add_counts(app, text):
     """Return the page about the tests with their counts."""
     if app.counts is None:
         return text
-    before, found, after = text.partition(COUNTS)
-    assert found, "docs/tested.md lacks the line that the counts replace"
+    before, replaced, after = text.partition(COUNTS)
+    assert replaced, "docs/tested.md lacks the line that the counts replace"
     return before + app.counts + after.partition("\n")[2]
 
 
