@@ -186,7 +186,8 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
     values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)
     if values.dtype.kind not in "iufm":
-        raise TimeError("dt holds no numbers or durations. Give dates as t.")
+        kind = "dates" if values.dtype.kind == "M" else values.dtype
+        raise TimeError(f"dt holds {kind}, expected numbers or durations. Give dates as t.")
     gaps = to_seconds(values)
     good = np.isfinite(gaps) & (gaps >= 0)
     if not good.all():
