@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +49,10 @@ def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
                     f"{', '.join(sorted(allowed))}; and tables "
                     f"{', '.join(f'[{one}]' for one in _TABLES)}."
                 )
-    own = {f"table_{name}": _format_value(value) for name, value in tables["table"].items()}
+    own = {
+        f"table_{name}": format_cells(value) if isinstance(value, list) else value
+        for name, value in tables["table"].items()
+    }
     repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
     listed = {k: [v] if k in repeated and isinstance(v, str) else v for k, v in values.items()}
     ctx.default_map = {**listed, **own}
@@ -62,12 +65,10 @@ def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _format_value(value: Any) -> Any:
-    """Return what the command line would be given for a value; names with a comma in quotes."""
-    if not isinstance(value, list):
-        return value
+def format_cells(values: Sequence[Any]) -> str:
+    """Return values as an option takes several: those with a comma in quotation marks."""
     row = io.StringIO()
-    csv.writer(row, lineterminator="").writerow(value)
+    csv.writer(row, lineterminator="").writerow(values)
     return row.getvalue()
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import inspect
-import io
 import os
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +24,8 @@ from tauflow.tabular.options import (
     parse_option_docs,
 )
 from tauflow.tabular.times import UNITS
+
+from .shared_options import format_cells
 
 if TYPE_CHECKING:
     from tauflow.runs.run import CsvFile
@@ -195,7 +196,7 @@ def resolve_source(
             f"tauflow run takes a data set or a file of your own, got {got}. 'tauflow data list' "
             "shows the data sets."
         )
-    at_home = _expand_home(task or "")
+    at_home = Path(os.path.expanduser(task or ""))
     # What has a suffix is no name of a data set, which plugins would be asked for.
     if task and is_table_file(at_home) and (at_home.suffix or task not in DATASETS):
         csv = at_home
@@ -275,17 +276,6 @@ def format_cli_options(table_options: Mapping[str, Any]) -> list[str]:
             yes, _, no = flag.partition("/")
             words += [yes] if value else [no]
         else:
-            text = _format_list(value) if isinstance(value, tuple | list) else str(value)
+            text = format_cells(value) if isinstance(value, tuple | list) else str(value)
             words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
     return words
-
-
-def _format_list(values: Sequence[Any]) -> str:
-    """Return values as an option takes several: those with a comma in quotation marks."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()
-
-
-def _expand_home(name: str) -> Path:
-    return Path(os.path.expanduser(name))
