@@ -10,16 +10,22 @@ FIGURES = ("*.json", "*.csv")
 
 
 class StoredResults(BuildHookInterface):  # type: ignore[misc]  # hatchling is there when it builds
-    """Adds files that lie beside the package; a wheel that is made from an archive has none."""
+    """Adds files that lie beside the package; the archive takes the figures for its wheel along."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name each file with its place in the wheel."""
+        """Name each file with its place in the wheel or in the archive."""
         root = Path(self.root)
+        in_archive = root / "figures"
+        figures = in_archive if in_archive.is_dir() else root.parent / "docs" / "gallery"
+        is_wheel = self.target_name == "wheel"
         for folder, patterns, name in (
             (root / "results", RESULTS, "results"),
-            (root.parent / "docs" / "gallery", FIGURES, "figures"),
+            (figures, FIGURES, "figures"),
         ):
+            if not is_wheel and folder.parent == root:  # the archive has it as it is
+                continue
+            target = f"tauflow_papers/stored/{name}" if is_wheel else name
             for pattern in patterns:
                 for file in sorted(folder.glob(pattern)):
                     place = file.relative_to(folder).as_posix()
-                    build_data["force_include"][str(file)] = f"tauflow_papers/stored/{name}/{place}"
+                    build_data["force_include"][str(file)] = f"{target}/{place}"
