@@ -4,7 +4,7 @@ import ast
 import re
 from collections import Counter
 
-from sources import ALL_MODULES, PACKAGE, ROOT, tracked_text_files
+from sources import ALL_MODULES, PACKAGE, PAPERS, ROOT, tracked_text_files
 
 # Split so that this file does not hold what it looks for.
 FORBIDDEN = re.compile(
@@ -67,6 +67,7 @@ NAMED_PACKAGES = (
     *("analysis", "compat", "data", "evaluation", "kernels", "models", "plotting", "predict"),
     *("pretraining", "runs", "sequence", "solvers", "tabular", "training", "wirings", "zoo"),
 )
+NAMED_PAPERS = ("claims", "cli", "datasets", "figures", "theory")
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
     *("sheet", "tape", "told", "whole"),
@@ -77,8 +78,8 @@ EMPTY_PROSE = re.compile(
 
 
 def list_named_files():
-    files = [PACKAGE / "batch.py"]
-    return files + [path for name in NAMED_PACKAGES for path in (PACKAGE / name).rglob("*.py")]
+    folders = [PACKAGE / name for name in NAMED_PACKAGES] + [PAPERS / name for name in NAMED_PAPERS]
+    return [PACKAGE / "batch.py", *(path for folder in folders for path in folder.rglob("*.py"))]
 
 
 def test_locals_say_what_they_hold():
@@ -86,8 +87,11 @@ def test_locals_say_what_they_hold():
     for path in list_named_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", None)
-            # The drive of a neuron, beside its conductance, is defined in tauflow.kernels.ltc.
-            is_defined = name == "drive" and path.parent == PACKAGE / "kernels" / "ltc"
+            # The drive of a neuron, beside its conductance, is defined in tauflow.kernels.ltc; in
+            # papers it is that of a process.
+            is_defined = name == "drive" and (
+                path.parent == PACKAGE / "kernels" / "ltc" or PAPERS in path.parents
+            )
             # Scores of a whole data set are an argument of tauflow.training.elementwise.Score.
             is_defined |= name == "whole" and path.parent == PACKAGE / "training"
             if name in EMPTY_NAMES and not is_defined:

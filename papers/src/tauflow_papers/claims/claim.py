@@ -124,7 +124,7 @@ def load_claims(paper: str | None = None) -> dict[str, tuple[Claim, ...]]:
             f"there is no paper {paper!r}.{suggest_name(paper, PAPERS)} Known: {', '.join(PAPERS)}."
         )
     claims = {name: _read_claims(name) for name in ([paper] if paper else PAPERS)}
-    names = [claim.name for own in claims.values() for claim in own]
+    names = [claim.name for of_paper in claims.values() for claim in of_paper]
     for name in names:
         if names.count(name) > 1:
             raise SpecificationError(f"two claims are named {name!r}; rename one.")
@@ -139,7 +139,7 @@ def _read_claims(paper: str) -> tuple[Claim, ...]:
 
 
 def _make_claim(entry: Mapping[str, Any], where: str) -> Claim:
-    known = {one.name for one in fields(Claim)}
+    known = {field.name for field in fields(Claim)}
     for key in entry:
         if key not in known:
             raise SpecificationError(
@@ -171,9 +171,9 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
 
     def decide(holds: str, in_part: str) -> str:
         verdict = claim.verdict or FAILS
-        for rule, found in ((in_part, PARTLY), (holds, HOLDS)):
+        for rule, outcome in ((in_part, PARTLY), (holds, HOLDS)):
             if rule and evaluate(rule, stored.functions, values):
-                verdict = found
+                verdict = outcome
         return verdict
 
     verdict = decide(claim.holds, claim.in_part)

@@ -62,9 +62,9 @@ def fill_in(
     Booleans are "yes" or "no".
     """
 
-    def show(found: re.Match[str]) -> str:
-        value = evaluate(found[1], functions, names)
-        return ("no", "yes")[value] if isinstance(value, bool) else format(value, found[2] or "")
+    def show(match: re.Match[str]) -> str:
+        value = evaluate(match[1], functions, names)
+        return ("no", "yes")[value] if isinstance(value, bool) else format(value, match[2] or "")
 
     return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", show, text)
 
@@ -88,15 +88,15 @@ def move_bounds(text: str, share: float = 0.2) -> list[str]:
         for side in (node.left, *node.comparators)
         for bound in _find_numbers(side)
     ]
-    found = []
+    moved = []
     for bound in bounds:
         value: Any = bound.value
         for sign in (-1, 1):
-            whole = 1 - value if 0.5 <= value < 1 else value
-            bound.value = value + sign * share * whole
-            found.append(ast.unparse(tree))
+            scale = 1 - value if 0.5 <= value < 1 else value
+            bound.value = value + sign * share * scale
+            moved.append(ast.unparse(tree))
         bound.value = value
-    return found
+    return moved
 
 
 def _find_numbers(node: ast.expr) -> list[ast.Constant]:
@@ -141,8 +141,8 @@ class _Evaluator:
             case ast.Subscript(value=value, slice=index):
                 return self.visit(value)[self.visit(index)]
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-                given = {word.arg: self.visit(word.value) for word in keywords if word.arg}
-                return self._look_up(name, self.functions)(*map(self.visit, args), **given)
+                options = {word.arg: self.visit(word.value) for word in keywords if word.arg}
+                return self._look_up(name, self.functions)(*map(self.visit, args), **options)
         raise SpecificationError(
             f"{self.text!r}: {ast.unparse(node)!r} is none of the expressions that claims may use."
         )

@@ -35,63 +35,63 @@ def make_pages(judged: Mapping[str, Sequence[JudgedClaim]], stem: str = "claims"
     rows = [
         (
             f"[{PAPERS[paper]}]({links[paper]}.md)",
-            *(str(count_verdict(own, verdict) or "") for verdict in VERDICTS),
+            *(str(count_verdict(of_paper, verdict) or "") for verdict in VERDICTS),
         )
-        for paper, own in judged.items()
+        for paper, of_paper in judged.items()
     ]
-    every = [one for own in judged.values() for one in own]
+    every = [claim for of_paper in judged.values() for claim in of_paper]
     rows.append(("all", *(str(count_verdict(every, verdict)) for verdict in VERDICTS)))
     lines = [_HEAD, *format_markdown_table(("paper", *VERDICTS), rows, range(1, 6))]
     lines += ["", count_dependent(every), "", "```{toctree}", ":hidden:", "", *links.values()]
     pages = {stem: "\n".join([*lines, "```", ""])}
-    for paper, own in judged.items():
-        table = format_markdown_table(_COLUMNS, map(_join_cells, own))
+    for paper, of_paper in judged.items():
+        table = format_markdown_table(_COLUMNS, map(_join_cells, of_paper))
         about = f"[All papers, and how verdicts are given]({stem}.md)."
         text = [f"# Claims: {PAPERS[paper]}", "", about, "", *table, ""]
         pages[links[paper]] = "\n".join(text)
     return pages
 
 
-def _join_cells(one: JudgedClaim) -> tuple[str, str, str]:
+def _join_cells(judged: JudgedClaim) -> tuple[str, str, str]:
     """Return the cells of a claim in three columns, which are wide enough to read."""
-    claim, where, measured, verdict, why, command = make_cells(one)
+    claim, where, measured, verdict, why, command = make_cells(judged)
     if measured.partition(" ")[0].islower():
         measured = measured[0].upper() + measured[1:]
-    texts = (f"{measured}." if one.measured else "", why, "" if command == "–" else command)
+    texts = (f"{measured}." if judged.measured else "", why, "" if command == "–" else command)
     return verdict, f"{claim} ({where})", " ".join(filter(None, texts))
 
 
 def count_verdict(judged: Sequence[JudgedClaim], verdict: str) -> int:
     """Return how many claims have a verdict."""
-    return sum(one.verdict == verdict for one in judged)
+    return sum(claim.verdict == verdict for claim in judged)
 
 
 def count_dependent(judged: Sequence[JudgedClaim]) -> str:
     """Return a sentence on how many verdicts depend on where bounds are."""
-    bounded = [one for one in judged if one.has_bounds]
-    changed = sum(one.depends for one in bounded)
+    bounded = [claim for claim in judged if claim.has_bounds]
+    changed = sum(claim.depends for claim in bounded)
     return (
         f"{format_count(len(bounded), 'verdict')} came from rules with bounds; {changed} of them "
         f"would change if a bound were moved by a fifth, and are marked {_DEPENDS}."
     )
 
 
-def make_cells(one: JudgedClaim) -> tuple[str, ...]:
+def make_cells(judged: JudgedClaim) -> tuple[str, ...]:
     """Return the cells of a claim in the order of :data:`HEADERS`."""
-    claim = one.claim
+    claim = judged.claim
     command = claim.command or (f"python -m pytest {claim.test}" if claim.test else "")
-    reasons = [f"No result stored: {one.missing}."] if one.missing else []
-    if one.lacks and one.verdict == UNMEASURED and claim.holds:
-        reasons.append(f"A verdict needs more of {one.lacks}.")
-    elif not one.missing and one.reason:
-        reasons.append(one.reason)
-    by_proof = claim.test and not claim.holds and one.verdict in VERDICTS[:3]
-    mark = ", by proof" if by_proof else f" {_DEPENDS}" if one.depends else ""
+    reasons = [f"No result stored: {judged.missing}."] if judged.missing else []
+    if judged.lacks and judged.verdict == UNMEASURED and claim.holds:
+        reasons.append(f"A verdict needs more of {judged.lacks}.")
+    elif not judged.missing and judged.reason:
+        reasons.append(judged.reason)
+    by_proof = claim.test and not claim.holds and judged.verdict in VERDICTS[:3]
+    mark = ", by proof" if by_proof else f" {_DEPENDS}" if judged.depends else ""
     return (
         claim.says,
         claim.where,
-        f"{one.measured}{f' {UNTRACED_MARK}' * one.untraced}" if one.measured else "–",
-        f"{one.verdict}{mark}",
+        f"{judged.measured}{f' {UNTRACED_MARK}' * judged.untraced}" if judged.measured else "–",
+        f"{judged.verdict}{mark}",
         " ".join(reasons),
         f"`{command}`" if command else "–",
     )
@@ -111,13 +111,13 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
         if len(cells) >= 3 and verdict in VERDICTS:
             old[cells[1]] = verdict
     rows = []
-    for paper, own in judged.items():
-        for one in own:
-            name = f"{one.claim.says} ({one.claim.where})".replace("|", "\\|")
+    for paper, of_paper in judged.items():
+        for claim in of_paper:
+            name = f"{claim.claim.says} ({claim.claim.where})".replace("|", "\\|")
             was = old.get(name, "not listed")
-            if was != one.verdict:
-                why = make_cells(one)[4].partition(". ")[0]
-                rows.append((paper, one.claim.says, was, one.verdict, why))
+            if was != claim.verdict:
+                why = make_cells(claim)[4].partition(". ")[0]
+                rows.append((paper, claim.claim.says, was, claim.verdict, why))
     head = (
         "# Claims whose verdict changed\n\nTo the rules of [the protocol](../PROTOCOL.md). Written "
         f"by `tauflow claims --changes PAGE`, PAGE the one before. {len(rows)} of "

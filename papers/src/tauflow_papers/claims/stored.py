@@ -165,12 +165,15 @@ class StoredResults:
             row: of the table.
             others: rows of the same metric in the table.
         """
-        own = self._list_scores(table, row)
+        scores_of_row = self._list_scores(table, row)
         metric = load_experiment(table).row(row).metric
         scores = [self._list_scores(table, other) for other in others]
-        if min(map(len, [own, *scores])) < 2:
+        if min(map(len, [scores_of_row, *scores])) < 2:
             return False
-        return max(correct_by_holm([is_ahead(own, one, metric) for one in scores])) < LEVEL
+        return (
+            max(correct_by_holm([is_ahead(scores_of_row, other, metric) for other in scores]))
+            < LEVEL
+        )
 
     def _list_scores(self, table: str, row: str) -> list[float]:
         return [r.test for r in self._read_row(table, row).records if r.test is not None]
@@ -202,14 +205,14 @@ class StoredResults:
         """
         path = self.results_dir / f"{table}{VARIATION_INFIX}{setting}.jsonl"
         records, _ = read_records(path)
-        found = [r for r in records if r.row == row and r.status == DONE]
-        if not found:
+        done = [r for r in records if r.row == row and r.status == DONE]
+        if not done:
             raise MissingResultError(f"{path.name} has no runs of {row}")
-        missing = find_missing(len(found), epochs=True, settings=True)
+        missing = find_missing(len(done), epochs=True, settings=True)
         if missing:
             self.incomplete[f"{path.stem}, {row}"] = missing
-        self.untraced |= bool(find_untraced(found, self.results_dir))
-        return fmean(r.test for r in found if r.test is not None)
+        self.untraced |= bool(find_untraced(done, self.results_dir))
+        return fmean(r.test for r in done if r.test is not None)
 
     def found(self, figure: str, *path: str) -> Any:
         """Return a finding of a figure, by the keys that lead to it."""

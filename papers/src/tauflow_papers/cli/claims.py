@@ -41,11 +41,11 @@ def print_claims(
         UnknownNameError: there is no such paper.
     """
     stored = StoredResults(results, figures)
-    judged = {name: judge_claims(own, stored) for name, own in load_claims(paper).items()}
+    judged = {name: judge_claims(claims, stored) for name, claims in load_claims(paper).items()}
     if changes is not None:
         target = results / CHANGES_FILE
         pages = [changes, *sorted(changes.parent.glob(f"{changes.stem}-*.md"))]
-        before = "\n".join(one.read_text("utf-8") for one in pages)
+        before = "\n".join(page.read_text("utf-8") for page in pages)
         write_atomically(target, make_changes(judged, before).encode())
         print_line(f"Changes: {target}")
     if page is not None:
@@ -54,11 +54,11 @@ def print_claims(
             write_atomically(target, text.encode())
             print_line(f"Page: {target}")
         return
-    for name, own in judged.items():
-        cells = [make_cells(one) for one in own]
+    for name, claims in judged.items():
+        cells = [make_cells(claim) for claim in claims]
         print_table(HEADERS, cells, title=PAPERS[name])
         print_line("")
-    every = [one for own in judged.values() for one in own]
+    every = [claim for claims in judged.values() for claim in claims]
     counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
     print_wrapped(f"{format_count(len(every), 'claim')}: {', '.join(counts)}.")
     print_wrapped(count_dependent(every))
@@ -78,7 +78,7 @@ def measure_claims(study: str, results: Path) -> None:
     from tauflow_papers.claims.studies import STUDIES, run_study
 
     if study == "list":
-        rows = [(name, one.title, f"{one.minutes:g}") for name, one in STUDIES.items()]
+        rows = [(name, study.title, f"{study.minutes:g}") for name, study in STUDIES.items()]
         print_table(("study", "measures", "minutes"), rows, numbers=(2,), whole=(0,))
         return
     print_line(f"Results: {run_study(study, results)}")

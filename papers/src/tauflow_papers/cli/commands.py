@@ -67,7 +67,7 @@ def reproduce(
     """Measure a published table again; what is finished already is not run again.
 
     The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
-    With --set the table is one of its own, with results beside the published one's; tauflow report
+    With --set the table is another one, with results beside the published one's; tauflow report
     tells them below its row.
     """
     from tauflow.cli.argument_parsing import parse_optional_seconds
@@ -137,11 +137,11 @@ def search(
 
     from .output import exit_with_outcome
 
-    given: dict[str, Any] = {} if grid is None else load_grid(grid)
-    found = grid_search(
+    grid_values: dict[str, Any] = {} if grid is None else load_grid(grid)
+    searched = grid_search(
         load_experiment(table),
         row,
-        {**given, **parse_key_values(vary or [], option="--vary")},
+        {**grid_values, **parse_key_values(vary or [], option="--vary")},
         seeds=seeds,
         confirm=confirm,
         epochs=epochs,
@@ -152,8 +152,8 @@ def search(
         runs_dir=runs,
         say=print_wrapped,
     )
-    print_search(found)
-    exit_with_outcome(found.outcome)
+    print_search(searched)
+    exit_with_outcome(searched.outcome)
 
 
 def report(
@@ -194,13 +194,13 @@ def report(
         known = map(load_experiment, [*list_experiments(), *(tables or ())])
         update_baseline_scores(known, folder / BASELINES_FILE, say=print_wrapped)
     update_traced(folder, list_commits(folder))
-    found = summarize_results(folder, tables or ())
-    print_survey(found)
+    summary = summarize_results(folder, tables or ())
+    print_survey(summary)
     # What comes with the package is only read; its report is written to the folder of results.
     target = RESULTS if results is None and folder != RESULTS else folder
-    print_reports(write_results_summary(found, target))
+    print_reports(write_results_summary(summary, target))
     if changes is not None:
-        print_line(f"Changes: {write_changes(changes, found, target)}")
+        print_line(f"Changes: {write_changes(changes, summary, target)}")
 
 
 def leaderboards(

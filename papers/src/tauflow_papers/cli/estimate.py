@@ -34,7 +34,7 @@ def estimate(
     if experiment.command is not None:
         print_line(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
         return
-    found = estimate_remaining_times(
+    estimates = estimate_remaining_times(
         experiment, split_row_names(models), seeds=seeds, results_dir=results, say=print_line
     )
 
@@ -45,28 +45,28 @@ def estimate(
         ("row", "model", "a run", "runs to do", "in all"),
         [
             (
-                one.row.name,
-                format_row_title(one.row),
-                span(one.seconds) if one.missing else "–",
-                f"{one.missing}",
-                span(one.seconds_left) if one.missing else "–",
+                estimate.row.name,
+                format_row_title(estimate.row),
+                span(estimate.seconds) if estimate.missing else "–",
+                f"{estimate.missing}",
+                span(estimate.seconds_left) if estimate.missing else "–",
             )
-            for one in found
+            for estimate in estimates
         ],
         title=experiment.title,
         caption="Processor time of one thread. Wall time is longer where other programs run.",
         numbers=range(2, 5),
         whole=(0,),
     )
-    known = [one for one in found if one.seconds_left is not None]
-    count = sum(one.missing for one in known)
-    others = sum(one.missing for one in found) - count
+    known = [estimate for estimate in estimates if estimate.seconds_left is not None]
+    count = sum(estimate.missing for estimate in known)
+    others = sum(estimate.missing for estimate in estimates) - count
     if not count + others:
         print_line("Nothing is left to do.")
     if count:
         print_line(
             f"Runs to do: {count}, about "
-            f"{format_estimated_duration(sum(one.seconds_left or 0.0 for one in known))}."
+            f"{format_estimated_duration(sum(estimate.seconds_left or 0.0 for estimate in known))}."
         )
     if others:
         print_line(f"Runs to do of which it is not known: {others}.")

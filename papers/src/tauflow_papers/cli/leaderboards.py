@@ -24,11 +24,11 @@ def print_ranking(table: str, results: Path, page: Path | None, summary: Path | 
     """
     if summary is not None and page is None:
         raise ArgumentError("--summary refers to the page with all models: give --page, too.")
-    one = summarize_table(load_experiment(table), results)
-    ranking = rank_models(one)
+    summary_of_table = summarize_table(load_experiment(table), results)
+    ranking = rank_models(summary_of_table)
     for line in make_rank_table(ranking).splitlines():
         print_line(line)
     print_wrapped(describe_ranking(ranking))
     if page is not None:
-        for path in write_rank_pages(one, ranking, page, summary):
+        for path in write_rank_pages(summary_of_table, ranking, page, summary):
             print_line(f"Written: {path}")

@@ -50,19 +50,19 @@ def print_scores(model: str, results: Path) -> None:
 
 
 def _list_scores(model: str, results: Path) -> list[tuple[str, str, str, str]]:
-    found = []
+    failures = []
     for name in list_experiments():
         experiment = load_experiment(name)
         rows = [row.model is not None and row.model.cell == model for row in experiment.rows]
         if any(rows):
             grid = collect(experiment, results_dir=results)
-            found += [
+            failures += [
                 (name, line.model, line.published, line.ours)
                 for row, wanted in zip(experiment.rows, rows, strict=True)
                 if wanted and (experiment.published or grid.get_runs(row))
                 if (line := table.make_line(grid, row))
             ]
-    return found
+    return failures
 
 
 def exit_with_outcome(outcome: Outcome) -> None:
@@ -72,8 +72,8 @@ def exit_with_outcome(outcome: Outcome) -> None:
         SystemExit: with 75 if the budget left runs over, else with 1 if a run failed.
     """
     for record in outcome.failures:
-        told = f"{record.row}, seed {record.seed} failed: {record.error}"
-        print(replace_control_characters(told), file=sys.stderr)
+        message = f"{record.row}, seed {record.seed} failed: {record.error}"
+        print(replace_control_characters(message), file=sys.stderr)
     if outcome.unfinished:
         print(outcome.describe_unfinished(), file=sys.stderr)
         raise SystemExit(EXIT_UNFINISHED)

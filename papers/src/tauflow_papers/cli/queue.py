@@ -60,18 +60,20 @@ def queue(
         failures = run_queue(file, paths=Paths(results, runs), say=print_wrapped)
         raise SystemExit(1 if failures else 0)
     spent, unknown, rows = 0.0, 0, []
-    for one in plan_queue(file, results):
+    for planned in plan_queue(file, results):
         if hours is not None and spent >= 3600 * hours:
             break
-        known = one.seconds is not None
-        spent += (one.seconds or 0.0) * one.missing
-        unknown += 0 if known else one.missing
+        known = planned.seconds is not None
+        spent += (planned.seconds or 0.0) * planned.missing
+        unknown += 0 if known else planned.missing
         rows.append(
             (
-                one.entry.table,
-                format_row_title(one.row),
-                str(one.missing),
-                format_estimated_duration(one.seconds) if one.seconds is not None else "not known",
+                planned.entry.table,
+                format_row_title(planned.row),
+                str(planned.missing),
+                format_estimated_duration(planned.seconds)
+                if planned.seconds is not None
+                else "not known",
                 format_estimated_duration(spent),
             )
         )

@@ -64,6 +64,6 @@ def print_survey(survey: ResultsSummary) -> None:
         print(replace_control_characters(f"warning: {text}"), file=sys.stderr)
     print_table(
         ("table", "results"),
-        [(one.experiment.name, describe_table(one)) for one in survey.tables],
+        [(table.experiment.name, describe_table(table)) for table in survey.tables],
         caption=", ".join(f"{name}: {value}" for name, value in make_tiles(survey)),
     )

@@ -51,7 +51,7 @@ def load_or_parse(
         options: what else the result depends on, as JSON can hold it.
 
     Returns:
-        The arrays, writable, shared with nobody.
+        The arrays, writable, not shared.
 
     Raises:
         DtypeError: ``parse`` gave something else than such arrays.
@@ -63,11 +63,11 @@ def load_or_parse(
     text = json.dumps(key, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     entry = get_cache_folder() / f"{name}-{digest}.safetensors"
-    found = _read_entry(entry, text)
-    if found is None:
-        found = _check_arrays(name, parse())
-        _write_entry(entry, text, found)
-    return found
+    stored = _read_entry(entry, text)
+    if stored is None:
+        stored = _check_arrays(name, parse())
+        _write_entry(entry, text, stored)
+    return stored
 
 
 def get_cache_folder() -> Path:
@@ -82,10 +82,10 @@ def get_cache_folder() -> Path:
 
 def _read_entry(entry: Path, key: str) -> Arrays | None:
     try:
-        tensors, facts = read_tensor_file(entry, _KIND, error=DataError, advice="")
+        tensors, metadata = read_tensor_file(entry, _KIND, error=DataError, advice="")
     except (OSError, DataError):
         return None
-    if facts.get("key") != key:
+    if metadata.get("key") != key:
         return None
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 

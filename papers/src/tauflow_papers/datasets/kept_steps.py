@@ -56,7 +56,7 @@ def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[
     Raises:
         DataError: no step was kept.
     """
-    kept = np.flatnonzero(rng.random_sample(steps) < keep)
-    if kept.size == 0:
+    remaining = np.flatnonzero(rng.random_sample(steps) < keep)
+    if remaining.size == 0:
         raise DataError(f"no step is left of {steps}; use a longer recording or keep more.")
-    return kept
+    return remaining

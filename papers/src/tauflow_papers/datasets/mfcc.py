@@ -49,8 +49,8 @@ def mfcc(signal: Floats, *, rate: int, window: int, mels: int, coefficients: int
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     power = np.abs(np.fft.rfft(frames * hann, axis=-1)) ** 2
     loudness = np.log(power @ mel_filters(rate, window, mels) + LOG_OFFSET)
-    found: Floats = loudness @ _dct_matrix(mels, check_at_least(1, coefficients=coefficients))
-    return found
+    cepstrum: Floats = loudness @ _dct_matrix(mels, check_at_least(1, coefficients=coefficients))
+    return cepstrum
 
 
 @lru_cache(maxsize=8)

@@ -26,8 +26,8 @@ def random_split(count: int, train: float, seed: int) -> tuple[Indices, Indices]
         Indices of the two parts, in the order in which they were drawn.
     """
     order = np.random.RandomState(seed).permutation(check_at_least(2, count=count))
-    kept = int(np.floor(train * count))
-    rest = count - kept
+    left = int(np.floor(train * count))
+    rest = count - left
     return order[rest:].astype(np.int64), order[:rest].astype(np.int64)
 
 
@@ -49,20 +49,20 @@ def stratified_split(
     """
     _, codes, counts = np.unique(classes, return_inverse=True, return_counts=True)
     total = len(classes)
-    kept = int(np.floor(train * total))
-    if counts.min() < 2 or min(kept, total - kept) < len(counts):
+    left = int(np.floor(train * total))
+    if counts.min() < 2 or min(left, total - left) < len(counts):
         raise DataError(
             f"{format_count(total, 'sample')} of {format_count(len(counts), 'class', 'classes')}, "
             f"the smallest with {counts.min()}, cannot "
-            f"be split {kept} to {total - kept} by class. Use more samples."
+            f"be split {left} to {total - left} by class. Use more samples."
         )
     rng = np.random.RandomState(seed)
-    first_counts = _allocate_draws(counts, kept, rng)
-    second_counts = _allocate_draws(counts - first_counts, total - kept, rng)
+    first_counts = _allocate_draws(counts, left, rng)
+    second_counts = _allocate_draws(counts - first_counts, total - left, rng)
     members = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
     first, second = [], []
-    for one, n_first, n_second in zip(members, first_counts, second_counts, strict=True):
-        order = one[rng.permutation(len(one))]
+    for of_class, n_first, n_second in zip(members, first_counts, second_counts, strict=True):
+        order = of_class[rng.permutation(len(of_class))]
         first.append(order[:n_first])
         second.append(order[n_first : n_first + n_second])
     return (

@@ -36,8 +36,8 @@ def validate(name: str, loader: Loader) -> Loader:
         data = loader(root, download=download, **options)
         for part, batch in get_splits(data).items():
             _check_shapes(f"{name}, {part} part", batch, data.card)
-        given = get_non_default_options(loader, options)
-        check_content(name, data, get_content_digests(name), given)
+        non_default = get_non_default_options(loader, options)
+        check_content(name, data, get_content_digests(name), non_default)
         return data
 
     return load
@@ -56,10 +56,10 @@ def check_content(
         digests: see :func:`get_content_digests`.
         options: those that differ from the defaults.
     """
-    given = format_options(options)
+    text = format_options(options)
     for key, expected in digests.items():
         described, names, part = key.split()
-        if described != given:
+        if described != text:
             continue
         got = compute_content_digest(get_splits(data)[part], names.split(","))
         if got != expected:
@@ -117,10 +117,10 @@ def _check_shapes(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
             f"{where}: x has shape {tuple(batch.x.shape)}, expected {what} of the size {width} in "
             f"({sequences}, {steps}, ...), as the card states. {_REPORT}"
         )
-    whole = (sequences, steps) if card.per_step else (sequences,)
-    shapes = [whole] if card.task == "classify" else [(*whole, card.target_size)]
+    shape = (sequences, steps) if card.per_step else (sequences,)
+    shapes = [shape] if card.task == "classify" else [(*shape, card.target_size)]
     if card.task != "classify" and card.target_size == 1:
-        shapes.append(whole)
+        shapes.append(shape)
     if tuple(batch.y.shape) not in shapes:
         is_classes = card.task == "classify"
         targets = "classes" if is_classes else format_count(card.target_size, "target")

@@ -42,7 +42,7 @@ def find_figure(name: str) -> PaperFigure:
     """Return the figure of a name or of an alias.
 
     Raises:
-        UnknownNameError: there is none; the nearest name is suggested.
+        UnknownNameError: no figure has this name; the nearest name is suggested.
     """
     if name in FIGURES:
         return FIGURES[name]

@@ -76,8 +76,8 @@ def _figure_3(job: FigureJob) -> FigureResult:
             ax.legend()  # replaces the one that gave the form
             ax.set_title(f"{form}: MSE {trace.output_error:.2g}")
         plot_tightness(tightness, ax=axes[3])
-        for found in worst.values():
-            axes[3].plot(found.t[0, -1], found.error[0, -1], "kD", markersize=5, label="worst")
+        for errors in worst.values():
+            axes[3].plot(errors.t[0, -1], errors.error[0, -1], "kD", markersize=5, label="worst")
         merge_legends(figure, axes[:3])
         names = [ax.get_title(loc="left") or ax.get_title() for ax in axes[:3]]
         for ax in axes:
@@ -155,7 +155,7 @@ def _get_unique_legend_entries(ax: Any) -> tuple[list[Any], list[str]]:
 def _compute_half_cheetah(job: FigureJob) -> FigureResult:
     epochs = job.choose("epochs", full=100, small=1)
     size = job.choose("neurons", full=32, small=4)
-    kept = job.choose("training windows", full=970, small=16)
+    windows = job.choose("training windows", full=970, small=16)
     held = job.choose("held-out windows", full=128, small=4)
     job.settings |= {"recipe": "ltc-table-6: Adam, learning rate 0.01, batches of 16"}
     data = load_task("half-cheetah")
@@ -165,10 +165,10 @@ def _compute_half_cheetah(job: FigureJob) -> FigureResult:
         epsilon=0.0,
     )  # fmt: skip
     model = SequenceModel(network, 17, head_init="keras")
-    recipe = Recipe(lr=0.01, batch_size=16, epochs=epochs, drop_last=kept > 16)
+    recipe = Recipe(lr=0.01, batch_size=16, epochs=epochs, drop_last=windows > 16)
     with job.timed("training"):
         train(
-            model, train=data.train[:kept], valid=data.valid[:held], test=None, loss="mse",
+            model, train=data.train[:windows], valid=data.valid[:held], test=None, loss="mse",
             metric="mse", recipe=recipe, seed=job.seed, progress=False,
         )  # fmt: skip
     assert data.test is not None

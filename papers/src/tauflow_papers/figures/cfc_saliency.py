@@ -26,7 +26,7 @@ def _figure_5(job: FigureJob) -> FigureResult:
         summer, winter = (_make_frame(season, job.seed + 1) for season in ("summer", "winter"))
     arrays: dict[str, Any] = {}
     masks: dict[str, tuple[Tensor, ...]] = {}
-    kept: dict[str, float] = {}
+    shares: dict[str, float] = {}
     noisy = summer
     for name in names:
         with job.timed(f"training {name}"):
@@ -34,8 +34,8 @@ def _figure_5(job: FigureJob) -> FigureResult:
         in_summer = saliency_under_noise(model, summer, seed=job.seed)
         noisy, title = in_summer.noisy_images, DRIVING_MODELS[name].title
         seen = (in_summer.clean, visual_backprop(model, winter), in_summer.noisy)
-        masks[title] = tuple(one.masks[0] for one in seen)
-        kept[title] = float(in_summer.correlation[0])
+        masks[title] = tuple(saliency.masks[0] for saliency in seen)
+        shares[title] = float(in_summer.correlation[0])
         for condition, mask in zip(("summer", "winter", "noise"), masks[title], strict=True):
             arrays[f"{name} {condition}, of 255"] = (255 * mask).round().byte()
     images = {"a  summer": summer[0], "b  winter": winter[0], "c  summer, noise": noisy[0]}
@@ -45,7 +45,7 @@ def _figure_5(job: FigureJob) -> FigureResult:
         return plot_saliency(images, masks)
 
     return FigureResult(
-        draw, arrays, findings={"correlation of masks with and without noise": kept}
+        draw, arrays, findings={"correlation of masks with and without noise": shares}
     )
 
 

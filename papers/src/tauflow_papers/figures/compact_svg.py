@@ -61,5 +61,7 @@ def _merge_styles(svg: bytes) -> bytes:
     def named(style: re.Match[bytes]) -> bytes:
         return b' class="%b"' % classes[style[1]] if style[1] in classes else style[0]
 
-    sheet = b"".join(b".%b{%b}" % (name, style) for style, name in classes.items())
-    return re.sub(rb' style="([^"]*)"', named, svg).replace(b"</style>", sheet + b"</style>", 1)
+    style_sheet = b"".join(b".%b{%b}" % (name, style) for style, name in classes.items())
+    return re.sub(rb' style="([^"]*)"', named, svg).replace(
+        b"</style>", style_sheet + b"</style>", 1
+    )

@@ -141,8 +141,10 @@ def _make_section(entry: PaperFigure, folder: Path) -> str:
     if (folder / f"{entry.name}.md").is_file():
         lines.append((folder / f"{entry.name}.md").read_text(encoding="utf-8"))
     if record.get("findings"):
-        found = "; ".join(f"{name}: {_format_value(v)}" for name, v in record["findings"].items())
-        lines.append(f"**Found.** {found}.\n")
+        findings = "; ".join(
+            f"{name}: {_format_value(v)}" for name, v in record["findings"].items()
+        )
+        lines.append(f"**Found.** {findings}.\n")
     if entry.differences:
         lines.append("**Differs from the published one.**\n")
         lines += [f"- {sentence}" for sentence in entry.differences]
@@ -175,8 +177,8 @@ def _describe_files(entry: PaperFigure, record: dict[str, Any], folder: Path) ->
 
 def _read_metadata(entry: PaperFigure, folder: Path) -> dict[str, Any]:
     path = folder / f"{entry.name}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return stored
 
 
 def _format_value(value: Any) -> str:

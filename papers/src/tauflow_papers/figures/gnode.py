@@ -85,11 +85,11 @@ def _compute_capacity(job: FigureJob) -> FigureResult:
     for curve in curves:
         for name in ("patterns", "fraction", "error", "expected", "undecided"):
             arrays[f"N = {curve.neurons} {name}"] = getattr(curve, name)
-    found = {f"N = {curve.neurons}": curve.capacity for curve in curves}
+    capacities = {f"N = {curve.neurons}": curve.capacity for curve in curves}
     return FigureResult(
         lambda: get_figure(plot_capacity(curves)),
         arrays,
-        findings={"capacity over N (theory: 2)": found},
+        findings={"capacity over N (theory: 2)": capacities},
     )
 
 

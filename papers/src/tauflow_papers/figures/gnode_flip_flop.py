@@ -74,7 +74,9 @@ def _compute_panel(job: FigureJob, part: str) -> FlowFieldPanel:
     title, reach = _PANELS[part]
     with job.timed("fixed points"):
         starts = job.choose("starts", full=2000, small=50)
-        found = find_fixed_points(flow, states, starts=starts, seed=job.seed, accept="distance")
+        fixed_points = find_fixed_points(
+            flow, states, starts=starts, seed=job.seed, accept="distance"
+        )
         resting = flow.states("visited", states[:, 10:])  # where memories are kept, and pulses
         slow = resting[flow.speed(resting) <= 1e-2]
         attractor = continuous_attractor(flow, slow[:1000]) if len(slow) >= 3 else None
@@ -86,10 +88,10 @@ def _compute_panel(job: FigureJob, part: str) -> FlowFieldPanel:
         view,
         box=(ranges, ranges),
         trajectories=paths,
-        fixed_points=found if part == "points" else None,
+        fixed_points=fixed_points if part == "points" else None,
         resolution=resolution,
     )
-    return FlowFieldPanel(title, field, found, attractor, network.valid, _make_outline(part))
+    return FlowFieldPanel(title, field, fixed_points, attractor, network.valid, _make_outline(part))
 
 
 def _compute_panels(job: FigureJob, parts: tuple[str, ...]) -> FigureResult:
@@ -151,12 +153,15 @@ def _get_inner_speeds(part: str, field: FlowField) -> Tensor:
 
 
 def _summarize_panel(plane: FlowFieldPanel) -> dict[str, Any]:
-    found: dict[str, Any] = {"validation MSE": plane.valid, "fixed points": len(plane.fixed_points)}
+    findings: dict[str, Any] = {
+        "validation MSE": plane.valid,
+        "fixed points": len(plane.fixed_points),
+    }
     if plane.attractor is not None:
-        found["dimension"] = plane.attractor.dimension
-        found["continuous attractor"] = plane.attractor.is_attractor
-        found["conditions not met"] = list(plane.attractor.failures)
-    return found
+        findings["dimension"] = plane.attractor.dimension
+        findings["continuous attractor"] = plane.attractor.is_attractor
+        findings["conditions not met"] = list(plane.attractor.failures)
+    return findings
 
 
 def _plot_panels(planes: list[FlowFieldPanel]) -> "Figure":
@@ -238,20 +243,20 @@ TIME_CONSTANT = 0.01
 
 
 def _compute_abscissas(job: FigureJob) -> FigureResult:
-    found: dict[str, FixedPoints] = {}
+    by_network: dict[str, FixedPoints] = {}
     rows = []
     tolerance = job.settings["tolerance (1/s)"] = KIM_2023["tolerance"]
     for name, (row, setting) in BEST_OF_SIX.items():
         network = train_network(job, "gnode-figure-1", row, setting)
         with job.timed("fixed points"):
-            found[name] = find_fixed_points(
+            by_network[name] = find_fixed_points(
                 network.flow.rescale_time(TIME_CONSTANT),  # as published, per second
                 network.states,
                 starts=job.choose("starts", full=10_000, small=20),
                 seed=job.seed,
                 tolerance=tolerance,
             )
-        q = abscissa_quartiles(found[name])
+        q = abscissa_quartiles(by_network[name])
         printed = "{:.3f} [{:.3f}, {:.3f}]".format(*_PUBLISHED[name])
         rows.append((name, network.valid, q.median, q.lower, q.upper, q.starts, q.points, printed))
     columns = (
@@ -260,14 +265,14 @@ def _compute_abscissas(job: FigureJob) -> FigureResult:
     )
     arrays = {
         f"{name}_{what}": values
-        for name, points in found.items()
+        for name, points in by_network.items()
         for what, values in {
             "abscissa": points.abscissa.half(),  # as exact as a picture
             "multiplicity": points.multiplicity.short(),
         }.items()
     }
     return FigureResult(
-        plot=lambda: _plot_abscissa_panel(found),
+        plot=lambda: _plot_abscissa_panel(by_network),
         arrays=arrays,
         table=FigureTable(columns, rows),
         markdown=True,
@@ -290,7 +295,7 @@ def _compute_components(job: FigureJob) -> FigureResult:
     network = train_network(job, "gnode-figure-6", "rnn-hidden-size-18", GridPoint(1e-2, 1e-1, 100))
     states = network.states
     axes = principal_components(states)
-    found = find_fixed_points(
+    fixed_points = find_fixed_points(
         network.flow,
         states,
         starts=job.choose("starts", full=10_000, small=20),
@@ -298,17 +303,17 @@ def _compute_components(job: FigureJob) -> FigureResult:
     )
     view = axes.projection()
     return FigureResult(
-        plot=lambda: _plot_components(states, view, found, axes),
+        plot=lambda: _plot_components(states, view, fixed_points, axes),
         arrays={
             "paths": view.project(states),
-            "fixed_points": view.project(found.points),
-            "abscissa": found.abscissa,
+            "fixed_points": view.project(fixed_points.points),
+            "abscissa": fixed_points.abscissa,
             "explained": axes.explained,
         },
         findings={
             "validation MSE": network.valid,
-            "stable fixed points": found.stability.count("stable"),
-            "unstable fixed points": found.stability.count("unstable"),
+            "stable fixed points": fixed_points.stability.count("stable"),
+            "unstable fixed points": fixed_points.stability.count("unstable"),
             "components for 0.9 of the variance": axes.count(0.9),
         },
     )

@@ -108,18 +108,18 @@ class _NoiseStudy(NamedTuple):
             )  # fmt: skip
 
 
-def _make_study(job: FigureJob, *, whole: bool) -> _NoiseStudy:
+def _make_study(job: FigureJob, *, is_full: bool) -> _NoiseStudy:
     """Return a study of the paper's path, or of a shorter one in fewer dimensions."""
-    samples = job.choose("samples", full=100 if whole else 40, small=8)
-    dimensions = job.choose("dimensions", full=30 if whole else 8, small=2)
+    samples = job.choose("samples", full=100 if is_full else 40, small=8)
+    dimensions = job.choose("dimensions", full=30 if is_full else 8, small=2)
     data = load_task("ornstein-uhlenbeck", dimensions=dimensions, steps=samples, seed=job.seed)
     return _NoiseStudy(
         job,
         data.train.y[0],
-        epochs=job.choose("epochs", full=2000 if whole else 200, small=2),
-        lr=job.choose("learning rate", full=1e-3 if whole else 1e-2, small=1e-2),
-        neurons=job.choose("N", full=316 if whole else 32, small=4),
-        units=job.choose("H", full=316 if whole else 100, small=5),
+        epochs=job.choose("epochs", full=2000 if is_full else 200, small=2),
+        lr=job.choose("learning rate", full=1e-3 if is_full else 1e-2, small=1e-2),
+        neurons=job.choose("N", full=316 if is_full else 32, small=4),
+        units=job.choose("H", full=316 if is_full else 100, small=5),
     )
 
 
@@ -137,7 +137,7 @@ def make_options(name: str, size: int | None, units: int | None, layers: int = 2
 
 
 def _figure_3(job: FigureJob) -> FigureResult:
-    stored, noise = StoredRows(job, TABLE), _make_study(job, whole=True)
+    stored, noise = StoredRows(job, TABLE), _make_study(job, is_full=True)
     fits = noise.fits("gnODE", _choose_taus(job))
     shown: Panels = {
         "B  gnODE, N = H = 316": (
@@ -177,7 +177,7 @@ def _figure_3(job: FigureJob) -> FigureResult:
 
 
 def _figure_11(job: FigureJob) -> FigureResult:
-    noise, taus = _make_study(job, whole=False), _choose_taus(job)
+    noise, taus = _make_study(job, is_full=False), _choose_taus(job)
     groups = {name: noise.fits(name, taus) for name in NETWORK_NAMES[:4]}
 
     def draw() -> "Figure":
@@ -195,7 +195,7 @@ def _figure_11(job: FigureJob) -> FigureResult:
 
 
 def _figure_12(job: FigureJob) -> FigureResult:
-    noise = _make_study(job, whole=False)
+    noise = _make_study(job, is_full=False)
     units = job.choose("H in sweeps", full=(10, 32, 100), small=(3, 4))
     shown: Panels = {}
     for name, layers, tau in (
@@ -223,7 +223,7 @@ def _figure_13(job: FigureJob) -> FigureResult:
 
 
 def _figure_14(job: FigureJob) -> FigureResult:
-    noise = _make_study(job, whole=False)
+    noise = _make_study(job, is_full=False)
     shown: Panels = {}
     for name in ("nODE", "gnODE"):
         for tau in job.choose("tau", full=(1.0, 3.0, 10.0, 30.0), small=(1.0,)):
@@ -312,11 +312,11 @@ def _compare_networks(shown: Panels) -> dict[str, str]:
     for _, rows in shown.values():
         errors = {(row.network, row.value): row.mean for row in rows}
         for (name, value), error in errors.items():
-            own = errors.get(("gnODE", value))
-            if own is not None and name in NETWORK_NAMES[:4]:
-                pairs.setdefault(name, set()).add((own, error))
+            of_gated = errors.get(("gnODE", value))
+            if of_gated is not None and name in NETWORK_NAMES[:4]:
+                pairs.setdefault(name, set()).add((of_gated, error))
     return {
-        name: f"{sum(own < error for own, error in both)} times of {len(both)}"
+        name: f"{sum(gated < error for gated, error in both)} times of {len(both)}"
         for name, both in pairs.items()
     }
 

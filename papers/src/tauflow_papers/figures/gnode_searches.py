@@ -48,18 +48,18 @@ Searches = Mapping[str, Sequence[TriedSetting]]
 
 
 def _read_searches(stored: StoredRows, rows: Mapping[str, str]) -> Searches:
-    found = {}
+    searches = {}
     for name, row in rows.items():
-        found[name] = [
+        searches[name] = [
             TriedSetting(
                 GridPoint(*(run.config["recipe"][field] for field in GridPoint._fields)),
-                one.score,
+                setting.score,
                 [(e["epoch"], e["valid"]) for e in run.history if e.get("valid") is not None],
             )
-            for one in stored.get_settings(row)
-            if one.score is not None and (run := one.records[0])
+            for setting in stored.get_settings(row)
+            if setting.score is not None and (run := setting.records[0])
         ]
-    return found
+    return searches
 
 
 def _plot_searches(searches: Searches, ax: "Axes") -> None:
@@ -69,7 +69,7 @@ def _plot_searches(searches: Searches, ax: "Axes") -> None:
         aside = (0.5 * torch.rand(len(tried), generator=generator) - 0.25).tolist()
         colour = COLOURS[place]
         if tried:
-            scores = [one.valid for one in tried]
+            scores = [setting.valid for setting in tried]
             where = [place + shift for shift in aside]
             ax.scatter(where[1:], scores[1:], s=26, color=colour, alpha=0.45, linewidths=0)
             ax.scatter(where[:1], scores[:1], s=48, color=colour, edgecolors=INK, linewidths=1.4)
@@ -91,10 +91,10 @@ def _plot_histories(searches: Searches, ax: "Axes") -> None:
 def _make_table(searches: Mapping[str, Searches]) -> FigureTable:
     columns = ("panel", "network", *GridPoint._fields, "validation MSE")
     rows = [
-        (panel, name, *one.setting, float(f"{one.valid:.6g}"))
+        (panel, name, *setting.setting, float(f"{setting.valid:.6g}"))
         for panel, group in searches.items()
         for name, tried in group.items()
-        for one in tried
+        for setting in tried
     ]
     return FigureTable(columns, rows)
 
@@ -117,7 +117,7 @@ class _WideNetwork(NamedTuple):
 
 def _look_at_wide_networks(job: FigureJob) -> dict[str, _WideNetwork]:
     starts = job.choose("starts", full=500, small=20)
-    found = {}
+    networks = {}
     for name, row in _NETWORKS.items():
         network = train_network(job, "gnode-figure-1", f"{row}-100", _WIDE_SETTING)
         with job.timed("fixed points"):
@@ -128,8 +128,8 @@ def _look_at_wide_networks(job: FigureJob) -> dict[str, _WideNetwork]:
                 seed=job.seed,
                 tolerance=KIM_2023["tolerance"],
             )
-        found[name] = _WideNetwork(network.valid, points, principal_components(network.states))
-    return found
+        networks[name] = _WideNetwork(network.valid, points, principal_components(network.states))
+    return networks
 
 
 def _figure_1(job: FigureJob) -> FigureResult:
@@ -141,9 +141,10 @@ def _figure_1(job: FigureJob) -> FigureResult:
     trial = network.trials[busiest : busiest + 1]
     shown = {"input": trial.x[0], "target": trial.y[0], "output": network.compute_outputs(trial)[0]}
     trained = _look_at_wide_networks(job)
-    for name, one in trained.items():
+    for name, trained_network in trained.items():
         wide[name] = sorted(
-            [*wide[name], TriedSetting(_WIDE_SETTING, one.valid, ())], key=lambda one: one.valid
+            [*wide[name], TriedSetting(_WIDE_SETTING, trained_network.valid, ())],
+            key=lambda setting: setting.valid,
         )
 
     def draw() -> "Figure":
@@ -158,9 +159,11 @@ def _figure_1(job: FigureJob) -> FigureResult:
         _plot_searches(narrow, below[0])
         _plot_histories(narrow, below[1])
         _plot_searches(wide, below[2])
-        plot_abscissas({name: one.points for name, one in trained.items()}, below[3])
+        plot_abscissas({name: network.points for name, network in trained.items()}, below[3])
         below[3].set_ylabel("spectral abscissa (1/s)")
-        plot_explained_variance({n: one.components for n, one in trained.items()}, ax=below[4])
+        plot_explained_variance(
+            {n: network.components for n, network in trained.items()}, ax=below[4]
+        )
         titles = ("B  27 settings, N = 6", "C  the best of each", "D  N = 100",
                   "E  fixed points, N = 100", "F  components, N = 100")  # fmt: skip
         for ax, title in zip(below, titles, strict=True):
@@ -172,20 +175,20 @@ def _figure_1(job: FigureJob) -> FigureResult:
         for title, group in (("N = 6", narrow), ("N = 100", wide))
         for name, summary in _summarize_searches(group).items()
     }
-    for name, one in trained.items():
-        q = abscissa_quartiles(one.points)
+    for name, trained_network in trained.items():
+        q = abscissa_quartiles(trained_network.points)
         findings[f"N = 100, {name}"] |= {
-            "validation MSE": one.valid,
-            "components for 0.9 of the variance": one.components.count(0.9),
+            "validation MSE": trained_network.valid,
+            "components for 0.9 of the variance": trained_network.components.count(0.9),
             "median abscissa (1/s)": q.median,
             "quartiles": [q.lower, q.upper],
             "starts that ended at a fixed point": q.starts,
         }
     arrays: dict[str, Any] = {f"trial {what}": values for what, values in shown.items()}
-    for name, one in trained.items():
-        arrays[f"{name} abscissa"] = one.points.abscissa
-        arrays[f"{name} multiplicity"] = one.points.multiplicity
-        arrays[f"{name} explained"] = one.components.explained
+    for name, trained_network in trained.items():
+        arrays[f"{name} abscissa"] = trained_network.points.abscissa
+        arrays[f"{name} multiplicity"] = trained_network.points.multiplicity
+        arrays[f"{name} explained"] = trained_network.components.explained
     table = _make_table({"N = 6": narrow, "N = 100": wide})
     return FigureResult(draw, arrays, table, findings=findings)
 
@@ -207,19 +210,19 @@ _SQUARE_BOUNDS = {"RNN": 0.05, "mGRU": 0.05, "GRU": 0.05, "nODE": 0.02}
 
 def _figure_8(job: FigureJob) -> FigureResult:
     stored = StoredRows(job, "gnode-figure-2")
-    found = _read_searches(stored, {name: f"{row}/square" for name, row in _NETWORKS.items()})
+    searches = _read_searches(stored, {name: f"{row}/square" for name, row in _NETWORKS.items()})
 
     def draw() -> "Figure":
         ax = make_axes(6.0, 3.8)
-        _plot_searches(found, ax)
-        for place, name in enumerate(found):
+        _plot_searches(searches, ax)
+        for place, name in enumerate(searches):
             if name in _SQUARE_BOUNDS:
                 ends = (place - 0.36, place + 0.36)
                 ax.hlines(_SQUARE_BOUNDS[name], *ends, color=SLATE, linestyle="--", linewidth=1.2)
         return get_figure(ax)
 
     return FigureResult(
-        draw, table=_make_table({"square": found}), findings=_summarize_searches(found)
+        draw, table=_make_table({"square": searches}), findings=_summarize_searches(searches)
     )
 
 

@@ -114,10 +114,10 @@ def _theorem_3(job: FigureJob) -> FigureResult:
     steps = job.choose("training steps", full=400, small=2)
     points = job.choose("points", full=50, small=5)
     count = job.choose("trajectories", full=512, small=16)
-    found = []
+    fits = []
     for name in SYSTEMS:
         with job.timed(name):
-            found.append(
+            fits.append(
                 approximate_system(
                     name, neurons, trajectories=count, points=points, steps=steps, seed=job.seed
                 )
@@ -125,25 +125,25 @@ def _theorem_3(job: FigureJob) -> FigureResult:
 
     def draw() -> "Figure":
         figure, axes = make_panels(4, columns=4, width=2.9, height=3.0, above=0.0)
-        for ax, one in zip(axes, found, strict=False):
-            plot_approximation(one, ax=ax)
-        plot_approximation_errors(found, ax=axes[3])
-        add_panel_letters(axes, [*(f"{one.title}, N = {neurons[-1]}" for one in found), "error"])
+        for ax, fit in zip(axes, fits, strict=False):
+            plot_approximation(fit, ax=ax)
+        plot_approximation_errors(fits, ax=axes[3])
+        add_panel_letters(axes, [*(f"{fit.title}, N = {neurons[-1]}" for fit in fits), "error"])
         return figure
 
     rows = [
-        (one.title, size, *(float(f"{value:.5g}") for value in errors))
-        for one in found
+        (fit.title, size, *(float(f"{value:.5g}") for value in errors))
+        for fit in fits
         for size, *errors in zip(
-            one.neurons, one.largest_error, one.rms_error, one.training_error, strict=True
+            fit.neurons, fit.largest_error, fit.rms_error, fit.training_error, strict=True
         )
     ]
     arrays = {}
-    for one in found:
-        arrays[f"{one.title} exact"] = one.target.float()
-        arrays[f"{one.title} network"] = one.networks[-1].float()
+    for fit in fits:
+        arrays[f"{fit.title} exact"] = fit.target.float()
+        arrays[f"{fit.title} network"] = fit.networks[-1].float()
     columns = ("system", "hidden neurons", "largest error", "rms error", "rms error in training")
-    errors = {one.title: [one.rms_error[0], one.rms_error[-1]] for one in found}
+    errors = {fit.title: [fit.rms_error[0], fit.rms_error[-1]] for fit in fits}
     findings = {
         f"rms error with {neurons[0]} and {format_count(neurons[-1], 'hidden neuron')}": errors
     }

@@ -31,9 +31,9 @@ _COLUMNS = ("median", "low", "high", "mean", "std")
 def _compute_depths(job: FigureJob) -> FigureResult:
     tries = job.choose("networks", full=100, small=2)
     width = job.choose("width", full=100, small=4)
-    found: dict[str, dict[str, dict[str, DepthSummary]]] = {}
+    depths: dict[str, dict[str, dict[str, DepthSummary]]] = {}
     for activation in _ACTIVATIONS:
-        found[activation] = {name: {} for name in _MODEL_TITLES.values()}
+        depths[activation] = {name: {} for name in _MODEL_TITLES.values()}
         for model, name in _MODEL_TITLES.items():
             for way in _DISTRIBUTIONS:
                 released = way == "released"
@@ -43,21 +43,21 @@ def _compute_depths(job: FigureJob) -> FigureResult:
                 )
                 with job.timed(f"{name}, {way}"):
                     lengths = trajectory_lengths(model, law, tries=tries, seed=job.seed)
-                found[activation][name][_DISTRIBUTION_TITLES[way]] = lengths.depth_summary(way)
+                depths[activation][name][_DISTRIBUTION_TITLES[way]] = lengths.depth_summary(way)
     published = {
         name: dict(zip(_MODEL_TITLES.values(), row, strict=True))
         for name, row in _PUBLISHED.items()
     }
 
-    deepest = found["Hard-tanh"]["LTC"]
+    deepest = depths["Hard-tanh"]["LTC"]
     findings = {
         f"LTC with Hard-tanh, median [quartiles], {way}": f"{depth.median:.3g} "
         f"[{depth.low:.3g}, {depth.high:.3g}]"
         for way, depth in deepest.items()
     }
     return FigureResult(
-        lambda: plot_depths(found, published),
-        table=_make_table(found),
+        lambda: plot_depths(depths, published),
+        table=_make_table(depths),
         markdown=True,
         findings=findings,
     )

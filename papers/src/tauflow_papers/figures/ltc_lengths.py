@@ -240,10 +240,12 @@ def _compute_bounds(job: FigureJob) -> FigureResult:
 
     arrays, above = {}, {}
     for name, comparisons in shown.items():
-        for one in comparisons:
-            arrays[f"{one.statement} {one.model} measured"] = one.measured
-            arrays[f"{one.statement} {one.model} bound"] = one.bound
-        above[name] = {one.model: float(one.share_above[-1]) for one in comparisons}
+        for comparison in comparisons:
+            arrays[f"{comparison.statement} {comparison.model} measured"] = comparison.measured
+            arrays[f"{comparison.statement} {comparison.model} bound"] = comparison.bound
+        above[name] = {
+            comparison.model: float(comparison.share_above[-1]) for comparison in comparisons
+        }
     return FigureResult(draw, arrays, findings={"share of networks above the bound": above})
 
 

@@ -124,25 +124,25 @@ def make_figures(
         raise ArgumentError(f"formats is empty. Name one of: {', '.join(FORMATS)}.")
     job = partial(FigureJob, size, seed, Path(results_dir).absolute())
     job()  # refuses what is wrong, before anything is computed
-    for one in entries:
-        if one.table is not None:
-            check_is_stored(one.table, Path(results_dir))
+    for entry in entries:
+        if entry.table is not None:
+            check_is_stored(entry.table, Path(results_dir))
     folder = Path(directory)
     check_can_store(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    calls = [(one.name, partial(_compute_figure, one.name, job, wanted)) for one in entries]
+    calls = [(entry.name, partial(_compute_figure, entry.name, job, wanted)) for entry in entries]
     if cluster is None:
         yield from (_write_files(folder, call()) for _, call in calls)
         return
     with connect_workers(cluster, min(len(calls), os.cpu_count() or 1)) as crew:
-        for name, found in crew.run_calls(
+        for name, result in crew.run_calls(
             (name, partial(_call_on_worker, call)) for name, call in calls
         ):
-            if isinstance(found, TauflowError):
-                raise found
-            if isinstance(found, BaseException):
-                raise TauflowError(f"{name}: {describe_worker_failure(found)}") from found
-            yield _write_files(folder, found)
+            if isinstance(result, TauflowError):
+                raise result
+            if isinstance(result, BaseException):
+                raise TauflowError(f"{name}: {describe_worker_failure(result)}") from result
+            yield _write_files(folder, result)
 
 
 class _FigureFiles(NamedTuple):

@@ -25,14 +25,14 @@ def make_noise_rows(
         network: their name in the picture.
         rows: what is varied, and the name of the row.
     """
-    found = []
+    lowest = []
     for value, name in rows:
         entry = stored.get_row(name)
         errors = tuple(r.valid for r in entry.records if r.valid is not None) if entry else ()
         if entry is None or not errors:
             continue
         recipe = entry.records[0].config["recipe"]
-        found.append(
+        lowest.append(
             NoiseRow(
                 network=network,
                 value=float(value),
@@ -45,7 +45,7 @@ def make_noise_rows(
                 finite=True,
             )
         )
-    return tuple(found)
+    return tuple(lowest)
 
 
 def load_path() -> Tensor:

@@ -153,8 +153,8 @@ def _figure_s1(job: FigureJob) -> FigureResult:
     lengths = np.array([16])
     entries = {"dense": encode_dense(bits, lengths), "events": encode_events(bits, lengths)}
     shown = {
-        name: (np.cumsum(one.elapsed[0][one.mask[0]]), one.values[0][one.mask[0]])
-        for name, one in entries.items()
+        name: (np.cumsum(entry.elapsed[0][entry.mask[0]]), entry.values[0][entry.mask[0]])
+        for name, entry in entries.items()
     }
 
     def draw() -> "Figure":

@@ -49,4 +49,8 @@ class StoredRows:
         experiment = self.summary.experiment
         known = {record.key: record for record in self.summary.grid.records}
         ranked = rank_settings(experiment, experiment.row(name), known)
-        return [one for one in ranked if one.score is not None and math.isfinite(one.score)]
+        return [
+            setting
+            for setting in ranked
+            if setting.score is not None and math.isfinite(setting.score)
+        ]

@@ -145,7 +145,7 @@ def approximate_system(
         )
     scaled = ((x - mean) / scale).to(torch.get_default_dtype())
     fitted, judged = scaled[:count], scaled[count:]
-    found, largest, rms, training = [], [], [], []
+    networks, largest, rms, training = [], [], [], []
     for hidden in neurons:
         network = _fit(
             fitted,
@@ -159,7 +159,7 @@ def approximate_system(
             u = network(judged[:, 0], points)
             error = u - judged
             training.append(_compute_rms(network(fitted[:, 0], points) - fitted))
-        found.append(u.double() * scale + mean)
+        networks.append(u.double() * scale + mean)
         largest.append(float(torch.linalg.vector_norm(error, dim=-1).max()))
         rms.append(_compute_rms(error))
     return Approximation(
@@ -167,7 +167,7 @@ def approximate_system(
         chosen.axes,
         t,
         x[count:],
-        tuple(found),
+        tuple(networks),
         tuple(neurons),
         tuple(largest),
         tuple(rms),

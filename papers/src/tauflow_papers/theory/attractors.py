@@ -127,8 +127,8 @@ def continuous_attractor(
         ShapeError: the points do not fit the system.
     """
     flow = as_flow(system)
-    found = points.points if isinstance(points, FixedPoints) else points
-    h = flow.states("continuous_attractor", found)
+    places = points.points if isinstance(points, FixedPoints) else points
+    h = flow.states("continuous_attractor", places)
     if len(h) < 3:
         raise ArgumentError(
             f"continuous_attractor: {format_count(len(h), 'point')} do not show a manifold. Give "
@@ -202,7 +202,7 @@ def _compute_resting_directions(flow: Flow, h: Tensor, dimension: int) -> Tensor
 def _compute_alignment(h: Tensor, directions: Tensor) -> Tensor:
     """Return how much of the way to its nearest other point lies in each point's directions."""
     extent = torch.linalg.vector_norm(h.amax(dim=0) - h.amin(dim=0))
-    found = []
+    shares = []
     for start in range(0, len(h), 256):
         part = h[start : start + 256]
         distances = torch.cdist(part, h, compute_mode="donot_use_mm_for_euclid_dist")
@@ -210,8 +210,8 @@ def _compute_alignment(h: Tensor, directions: Tensor) -> Tensor:
         nearest, which = distances.min(dim=1)
         way = (h[which] - part) / nearest[:, None]
         along = torch.einsum("psd,ps->pd", directions[start : start + 256], way)
-        found.append(torch.linalg.vector_norm(along, dim=1).nan_to_num(0.0))
-    return torch.cat(found)
+        shares.append(torch.linalg.vector_norm(along, dim=1).nan_to_num(0.0))
+    return torch.cat(shares)
 
 
 def _compute_longest_link(h: Tensor) -> float:

@@ -102,8 +102,8 @@ class LTCCertificate:
         tau_size = bounds.tau_high
         state_size = torch.maximum(bounds.state_low.abs(), bounds.state_high.abs())
         state_size = torch.maximum(state_size, self.states[:, 0].abs().amax(dim=0))
-        kept = (self.tau_margin >= -self.tolerance * tau_size).all()
-        return bool(kept & (self.state_margin >= -self.tolerance * state_size).all())
+        are_kept = (self.tau_margin >= -self.tolerance * tau_size).all()
+        return bool(are_kept & (self.state_margin >= -self.tolerance * state_size).all())
 
 
 def ltc_bounds(module: nn.Module) -> LTCBounds:

@@ -36,8 +36,8 @@ class Separation:
 
     Args:
         separable: whether there is one.
-        weights: its normal, of length one; zero if there is none.
-        margin: least distance of a pattern from the plane, on its right side; 0 if there is none.
+        weights: its normal, of length one; zero if no plane separates.
+        margin: least distance of a pattern from the plane, on its right side; 0 without a plane.
         converged: whether the answer is certain. If not separable, a sum of patterns times labels
             with positive coefficients vanishes, which proves it.
         iterations: of the method.
@@ -180,9 +180,9 @@ def capacity_curve(
     for count in counts:
         answers = []
         for _ in range(trials):
-            found = separate(*_sample_associations(patterns, count, neurons, generator))
-            if found.converged:
-                answers.append(found.separable)
+            separated = separate(*_sample_associations(patterns, count, neurons, generator))
+            if separated.converged:
+                answers.append(separated.separable)
         share = sum(answers) / len(answers) if answers else math.nan
         fractions.append(share)
         errors.append(math.sqrt(share * (1 - share) / len(answers)) if answers else math.nan)

@@ -165,7 +165,7 @@ class _ClosedFormSolver:
 
     def run(self, u: Tensor, gaps: Tensor) -> Tensor:
         """Return the potentials, (B, T, N), for mapped inputs u and gaps in solver time."""
-        elapsed, v, found = torch.zeros_like(gaps[:, 0]), self.start, []
+        elapsed, v, potentials = torch.zeros_like(gaps[:, 0]), self.start, []
         for step in range(u.shape[1]):
             elapsed = elapsed + gaps[:, step]
             if self.form == "exponential":
@@ -175,8 +175,8 @@ class _ClosedFormSolver:
                 heard = v if self.recorded is None else self.recorded[:, step + 1]
                 z = torch.cat([u[:, step], heard], dim=-1)
                 v = self._evaluate_from_start(z, elapsed)
-            found.append(v)
-        return torch.stack(found, dim=1)
+            potentials.append(v)
+        return torch.stack(potentials, dim=1)
 
     def _advance_over_dt(self, step: int, u: Tensor, v: Tensor, length: Tensor) -> Tensor:
         """Go on from v piece by piece, each of a length (B, 1)."""

@@ -142,7 +142,7 @@ def _solve_implicit(
     """Solve one row after the other; rows of a stiff solver share nothing."""
     solve_ivp = require("scipy.integrate", extra="scipy").solve_ivp
     name = {"radau": "Radau", "bdf": "BDF", "lsoda": "LSODA"}[settings.solver]
-    found = []
+    paths = []
     for row in range(y.shape[0]):
         field = field_for(torch.tensor([row]))
 
@@ -150,7 +150,7 @@ def _solve_implicit(
             state = torch.as_tensor(at, dtype=y.dtype)[None]
             return field(torch.tensor([t], dtype=y.dtype), state)[0].numpy()
 
-        found.append(
+        paths.append(
             solve_ivp(
                 rates,
                 (0.0, signal.span),
@@ -161,13 +161,13 @@ def _solve_implicit(
                 max_step=settings.max_step * signal.span,
             )
         )
-    accepted = torch.tensor([len(solution.t) - 1 for solution in found])
+    accepted = torch.tensor([len(solution.t) - 1 for solution in paths])
     return SolverPath(
-        t=tuple(torch.as_tensor(solution.t, dtype=y.dtype) for solution in found),
-        y=tuple(torch.as_tensor(solution.y.T, dtype=y.dtype) for solution in found),
+        t=tuple(torch.as_tensor(solution.t, dtype=y.dtype) for solution in paths),
+        y=tuple(torch.as_tensor(solution.y.T, dtype=y.dtype) for solution in paths),
         accepted=accepted,
         rejected=torch.zeros_like(accepted),  # SciPy does not count them
-        converged=torch.tensor([bool(solution.success) for solution in found]),
+        converged=torch.tensor([bool(solution.success) for solution in paths]),
         refine=1,
     )
 

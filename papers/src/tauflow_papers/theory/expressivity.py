@@ -29,7 +29,7 @@ class NoiseFit:
 
     Args:
         error: lowest mean squared error of any epoch; NaN if training did not stay finite.
-        epoch: the epoch after which it was reached; 0 if there is none.
+        epoch: the epoch after which it was reached; 0 if it was not.
         errors: after each epoch.
         prediction: of the path, by the weights of that epoch.
         parameters: trainable numbers, readout included.

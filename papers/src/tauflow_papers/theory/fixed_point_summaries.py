@@ -59,11 +59,11 @@ def plot_explained_variance(
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     ax = ax or make_axes(5.0, 3.6)
-    for index, (name, found) in enumerate(components.items()):
-        total = found.explained.cumsum(0).clamp(max=1).cpu()
+    for index, (name, of_network) in enumerate(components.items()):
+        total = of_network.explained.cumsum(0).clamp(max=1).cpu()
         number = torch.arange(1, len(total) + 1)
         style = _get_series_style(index)
-        label = f"{name}: {found.count(share)} for {share:.0%}"
+        label = f"{name}: {of_network.count(share)} for {share:.0%}"
         ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
     ax.axhline(share, color=INK, linewidth=1, linestyle="--")
     ax.set_ylim(0, 1.04)

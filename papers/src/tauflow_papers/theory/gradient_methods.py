@@ -90,7 +90,7 @@ def compare_gradient_methods(
     costs = []
     for method, run in zip(GRADIENT_METHODS, runs, strict=True):
         # The adjoint method's forward solve is that of the adaptive backpropagation.
-        own = runs[1] if method == "adjoint" else run
+        timed = runs[1] if method == "adjoint" else run
         gap = (run.end.double() - truth.end).abs().max() / truth.end.abs().max()
         costs.append(
             GradientMethodCost(
@@ -102,7 +102,7 @@ def compare_gradient_methods(
                 saved_bytes=run.saved_bytes,
                 forward_error=float(gap),
                 backward_error=_compute_relative_error(run.gradients, truth.gradients),
-                own_error=_compute_relative_error(run.gradients, own.gradients),
+                own_error=_compute_relative_error(run.gradients, timed.gradients),
             )
         )
     return tuple(costs)

@@ -59,7 +59,7 @@ def loss_surface(
 
     Args:
         model: the model.
-        loss: maps a model of this kind to its loss, without randomness of its own.
+        loss: maps a model of this kind to its loss, without randomness.
         span: the grid reaches from -span to span.
         points: grid points per axis, at least 2; odd, so that the model itself is one of them.
         seed: of the directions.

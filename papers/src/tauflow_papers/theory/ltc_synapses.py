@@ -21,7 +21,7 @@ class LTCSynapses:
 
     Args:
         exists: where a synapse is.
-        w: maximal conductances, 0 where there is none.
+        w: maximal conductances, 0 without a synapse.
         mu: midpoints.
         sigma: slopes.
         E: reversal potentials.

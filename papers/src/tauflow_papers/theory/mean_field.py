@@ -158,8 +158,8 @@ def critical_curve(
     """
     check_positive(largest=largest)
     biases = [float(value) for value in sigma_b]
-    found = [_find_critical_scale(replace(family, sigma_b=value), largest) for value in biases]
-    scales = torch.tensor(found, dtype=torch.float64)
+    critical = [_find_critical_scale(replace(family, sigma_b=value), largest) for value in biases]
+    scales = torch.tensor(critical, dtype=torch.float64)
     places = torch.tensor(biases, dtype=torch.float64)
     return CriticalCurve(family, places, scales, scales.isfinite())
 
@@ -272,8 +272,8 @@ def _find_fixed_variance(family: RandomODE) -> float:
 
 def _find_critical_scale(family: RandomODE, largest: float) -> float:
     def unstable(scale: float) -> bool:
-        found = mean_field(replace(family, sigma_w=scale))
-        return not found.converged or found.squared_radius > 1
+        theory = mean_field(replace(family, sigma_w=scale))
+        return not theory.converged or theory.squared_radius > 1
 
     low, high = 0.0, min(1.0, largest)
     while not unstable(high):

@@ -35,9 +35,9 @@ def plot_approximation(
 
     ax = ax or make_axes(3.4, 3.4)
     first, second = approximation.axes
-    found = approximation.networks[network]
-    for row in range(min(trajectories, len(found))):
-        exact, imitated = approximation.target[row], found[row]
+    fitted = approximation.networks[network]
+    for row in range(min(trajectories, len(fitted))):
+        exact, imitated = approximation.target[row], fitted[row]
         ax.plot(exact[:, first].tolist(), exact[:, second].tolist(), color="#999999", lw=2.2)
         ax.plot(
             imitated[:, first].tolist(),
@@ -65,14 +65,14 @@ def plot_approximation_errors(
     if not approximations:
         raise ArgumentError("approximations is empty; give at least one.")
     ax = ax or make_axes(5.2, 3.8)
-    for number, found in enumerate(approximations):
+    for number, approximation in enumerate(approximations):
         style = number % len(_COLOURS)
         for errors, line, label in (
-            (found.largest_error, _LINES[0], found.title),
-            (found.rms_error, _LINES[2], None),
+            (approximation.largest_error, _LINES[0], approximation.title),
+            (approximation.rms_error, _LINES[2], None),
         ):
             ax.plot(
-                found.neurons,
+                approximation.neurons,
                 errors,
                 color=_COLOURS[style],
                 marker=_MARKERS[style],
@@ -83,7 +83,7 @@ def plot_approximation_errors(
     ax.plot([], [], color="black", linestyle=_LINES[2], label="root mean square")
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    ticks = sorted({size for found in approximations for size in found.neurons})
+    ticks = sorted({size for approximation in approximations for size in approximation.neurons})
     ax.set_xticks(ticks, [str(size) for size in ticks])
     ax.set(xlabel="hidden neurons", ylabel="error (standard deviations)")
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -86,15 +86,15 @@ def plot_noise_sweep(
     numeric = all(is_number(row.value) for row in rows)
     labels = list(dict.fromkeys(str(row.value) for row in rows))
     for index, name in enumerate(names):
-        own = [row for row in rows if row.network == name]
+        of_network = [row for row in rows if row.network == name]
         colour, mark = (styles or {}).get(name, (COLOURS[index % 7], MARKERS[index % 7]))
-        means = [row.mean for row in own]
+        means = [row.mean for row in of_network]
         # a bar below zero has no place on a logarithmic axis
-        down = [min(row.deviation, 0.99 * row.mean) for row in own]
+        down = [min(row.deviation, 0.99 * row.mean) for row in of_network]
         ax.errorbar(
-            [row.value if numeric else labels.index(str(row.value)) for row in own],
+            [row.value if numeric else labels.index(str(row.value)) for row in of_network],
             means,
-            yerr=[down, [row.deviation for row in own]],
+            yerr=[down, [row.deviation for row in of_network]],
             color=colour,
             marker=mark,
             markersize=5,

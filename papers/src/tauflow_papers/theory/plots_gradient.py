@@ -81,7 +81,7 @@ def plot_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
         surfaces: a name for each surface.
 
     Raises:
-        ArgumentError: there is none, or none of their losses is finite.
+        ArgumentError: no run is passed, or none of their losses is finite.
     """
     from matplotlib import pyplot as plt
 

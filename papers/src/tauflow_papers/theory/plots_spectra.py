@@ -30,10 +30,10 @@ def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
     """
     ax = ax or make_axes(4.8, 3.8)
     for index, curve in enumerate(curves):
-        found = curve.converged
+        is_found = curve.converged
         ax.plot(
-            curve.sigma_w[found].numpy(),
-            curve.sigma_b[found].numpy(),
+            curve.sigma_w[is_found].numpy(),
+            curve.sigma_b[is_found].numpy(),
             color=_ORDERED_COLOURS[index % len(_ORDERED_COLOURS)],
             linestyle=_DASHES[index % len(_DASHES)],
             linewidth=2,
@@ -58,7 +58,7 @@ def plot_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
             have the same columns.
 
     Raises:
-        ArgumentError: there is none, or the rows differ.
+        ArgumentError: no row is passed, or the rows differ.
     """
     from matplotlib import pyplot as plt
 

@@ -37,7 +37,7 @@ def plot_latent_trajectories(
 ) -> "Figure":
     """Plot the input curve and the latent trajectory of each model, with their lengths.
 
-    Every curve has a picture of its own, for their sizes differ by orders of magnitude.
+    Every curve has its picture, for their sizes differ by orders of magnitude.
 
     Args:
         results: one result per model, from the same seed.

@@ -99,5 +99,5 @@ def round_trip(
     )
 
 
-def _compute_distance(one: Tensor, other: Tensor) -> Tensor:
-    return (one - other).square().sum(dim=-1).mean(dim=0).sqrt()
+def _compute_distance(states: Tensor, other: Tensor) -> Tensor:
+    return (states - other).square().sum(dim=-1).mean(dim=0).sqrt()

@@ -60,12 +60,12 @@ def saliency_under_noise(
     clean = visual_backprop(model, images)
     noisy_images = images + deviation * noise
     noisy = visual_backprop(model, noisy_images)
-    one, other = (
+    first, other = (
         saliency.masks.flatten(-2) - saliency.masks.mean(dim=(-2, -1)).unsqueeze(-1)
         for saliency in (clean, noisy)
     )
-    size = (one.square().sum(dim=-1) * other.square().sum(dim=-1)).sqrt()
-    product = (one * other).sum(dim=-1)
+    size = (first.square().sum(dim=-1) * other.square().sum(dim=-1)).sqrt()
+    product = (first * other).sum(dim=-1)
     correlation = torch.where(size > 0, product / size, torch.zeros_like(size))
     return SaliencyUnderNoise(clean, noisy, noisy_images, correlation)
 
@@ -100,8 +100,8 @@ def plot_saliency(
         _plot_image(ax, image, None)
         ax.set_title(title)
     grid[0][0].set_ylabel("image")
-    for row, (name, own) in zip(grid[1:], masks.items(), strict=True):
-        for ax, image, mask in zip(row, images.values(), own, strict=True):
+    for row, (name, of_network) in zip(grid[1:], masks.items(), strict=True):
+        for ax, image, mask in zip(row, images.values(), of_network, strict=True):
             _plot_image(ax, image, mask)
         row[0].set_ylabel(name)
     figure.colorbar(
@@ -115,7 +115,7 @@ def _plot_image(ax: "Axes", image: Float[Tensor, "C H W"], mask: Tensor | None) 
 
     Args:
         ax: where to draw.
-        image: stretched to the range of its own values.
+        image: stretched to the range of its values.
         mask: (H, W), from 0 to 1, or ``None``.
     """
     pixels = _to_display_range(image)

@@ -98,7 +98,7 @@ class MeasuredRadius:
         variance: mean square of the state there.
         expected_radius: :math:`\rho` of the theory.
         expected_variance: C_h of the theory.
-        settled: whether the sample reached a fixed point; in chaos there is none to reach.
+        settled: whether the sample reached a fixed point; in chaos none is reached.
     """
 
     radius: float

@@ -169,10 +169,10 @@ def principal_scores(
     """
     if points.ndim != 2:
         raise shape_error("principal_scores", "points", points, "(P, k)", "One row per point.")
-    found = principal_components(points)
-    scores = (points.double() - found.mean) @ found.axes[:components].T
+    principal = principal_components(points)
+    scores = (points.double() - principal.mean) @ principal.axes[:components].T
     missing = max(0, components - scores.shape[1])
-    return torch.nn.functional.pad(scores, (0, missing)).to(points), found.explained.to(points)
+    return torch.nn.functional.pad(scores, (0, missing)).to(points), principal.explained.to(points)
 
 
 def trajectory_lengths(

@@ -1,4 +1,4 @@
-r"""Variable steps as MATLAB's ode45 and ode23 take them, with steps of its own for every row.
+r"""Variable steps as MATLAB's ode45 and ode23 take them, with separate steps for every row.
 
 The study of trajectory lengths counts the points that its solver returned, so that its numbers
 depend on the conventions of that solver: a maximum norm of the error, a longest step of a tenth of

@@ -28,7 +28,7 @@ class Study:
         title: what it measures, in a few words.
         compute: does the work, and returns what JSON can hold.
         minutes: of one core, about.
-        networks: trained networks of a kind, each with a seed of its own, that a number is the mean
+        networks: trained networks of a kind, each with another seed, that a number is the mean
             of; ``None`` where nothing is trained, or the paper shows a single network.
     """
 

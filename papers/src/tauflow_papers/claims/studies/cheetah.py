@@ -89,12 +89,12 @@ def compare_closed_forms() -> dict[str, float]:
     valid, test = data.valid, data.test
     assert valid is not None
     assert test is not None
-    found = {}
+    errors = {}
     for title, (name, options) in _FORMS.items():
         models = [_train(data, name, options, lr) for lr in _RATES]
         best = min(models, key=lambda model: _score(model, valid))
-        found[title] = _score(best, test)
-    return found
+        errors[title] = _score(best, test)
+    return errors
 
 
 @torch.no_grad()
@@ -117,11 +117,11 @@ def _train(data: TaskData, name: str, options: Mapping[str, Any], lr: float) -> 
 def _feed_back(model: nn.Module, x: Tensor, steps: int) -> Tensor:
     """Return the predictions after a sequence, (B, steps, I), each but the first from the last."""
     prediction, h = model(x)
-    found = [prediction[:, -1:]]
-    while len(found) < steps:
-        prediction, h = model(found[-1], h)
-        found.append(prediction)
-    return torch.cat(found, dim=1)
+    predictions = [prediction[:, -1:]]
+    while len(predictions) < steps:
+        prediction, h = model(predictions[-1], h)
+        predictions.append(prediction)
+    return torch.cat(predictions, dim=1)
 
 
 def _explain_flow(cell: AbstractCell, x: Tensor) -> dict[str, float]:

@@ -42,16 +42,16 @@ def drive() -> dict[str, Any]:
         name: load_task("lane-keeping", sizes=(1, 0, 32), seasons=options["seasons"], seed=1)
         for name, options in _CONDITIONS.items()
     }
-    found: dict[str, dict[str, Any]] = {name: {} for name in _CONDITIONS}
+    results: dict[str, dict[str, Any]] = {name: {} for name in _CONDITIONS}
     for name, entry in DRIVING_MODELS.items():
         model = train_driving_model(name, data.train.x, data.train.y, _STEPS)
         for condition, options in _CONDITIONS.items():
             drives = drive_closed_loop(_make_driver(model), roads=_ROADS, length=_LENGTH, **options)
-            found[condition][entry.title] = {
+            results[condition][entry.title] = {
                 **_describe(drives),
                 "open loop": _test(model, unseen[condition], options.get("noise", 0.0)),
             }
-    return {"roads": _ROADS, "length": _LENGTH, "conditions": found}
+    return {"roads": _ROADS, "length": _LENGTH, "conditions": results}
 
 
 def _make_driver(model: ConvolutionalSequenceModel) -> Callable[[Tensor], Tensor]:

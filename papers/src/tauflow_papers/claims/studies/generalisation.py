@@ -46,10 +46,10 @@ def test_lags() -> dict[str, Any]:
         name: _make_oscillations(500, gaps, 2)
         for name, gaps in {"0.05 to 0.5": _TRAINED_GAPS, **_OTHER_GAPS}.items()
     }
-    found: dict[str, dict[str, float]] = {name: {} for name in tests}
+    errors: dict[str, dict[str, float]] = {name: {} for name in tests}
     for name, data in tests.items():
-        found[name]["last sample"] = _divide(data.y - data.x, data.y)
-        found[name]["mean"] = _divide(data.y, data.y)
+        errors[name]["last sample"] = _divide(data.y - data.x, data.y)
+        errors[name]["mean"] = _divide(data.y, data.y)
     for title, network in _LAG_NETWORKS.items():
         torch.manual_seed(0)
         model = SequenceModel(build(network, 1, _NEURONS), 1)
@@ -59,8 +59,8 @@ def test_lags() -> dict[str, Any]:
         model.eval()
         for name, data in tests.items():
             with torch.no_grad():
-                found[name][title] = _divide(model(data.x, dt=data.dt)[0] - data.y, data.y)
-    return {"trained on gaps": "0.05 to 0.5", "errors": found}
+                errors[name][title] = _divide(model(data.x, dt=data.dt)[0] - data.y, data.y)
+    return {"trained on gaps": "0.05 to 0.5", "errors": errors}
 
 
 def _divide(error: Tensor, y: Tensor) -> float:
@@ -103,7 +103,7 @@ def perturb_inputs() -> dict[str, Any]:
     """
     data = load_task("gesture")
     assert data.test is not None
-    found: dict[str, dict[str, dict[str, float]]] = {
+    accuracies: dict[str, dict[str, dict[str, float]]] = {
         kind: {f"{strength:g}": {} for strength in _STRENGTHS} for kind in ("noise", "adversarial")
     }
     parts: dict[str, Any] = {"train": data.train, "valid": data.valid, "test": None}
@@ -118,8 +118,8 @@ def perturb_inputs() -> dict[str, Any]:
         for strength in _STRENGTHS:
             for kind, move in (("noise", _make_noise), ("adversarial", _make_worse)):
                 x = data.test.x + strength * move(model, data.test)
-                found[kind][f"{strength:g}"][title] = _score(model, x, data.test)
-    return found
+                accuracies[kind][f"{strength:g}"][title] = _score(model, x, data.test)
+    return accuracies
 
 
 _SIZE_NETWORKS: Mapping[str, str] = {
@@ -160,15 +160,15 @@ def vary_size(task: str = "gesture", epochs: int = 60) -> dict[str, Any]:
 class _Mask(nn.Module):
     """Holds entries of a matrix at zero."""
 
-    kept: Tensor
+    mask: Tensor
 
-    def __init__(self, kept: Tensor) -> None:
+    def __init__(self, mask: Tensor) -> None:
         super().__init__()
-        self.register_buffer("kept", kept)
+        self.register_buffer("mask", mask)
 
     def forward(self, matrix: Tensor) -> Tensor:
-        """Return the matrix with its entries that are not kept at zero."""
-        return matrix * self.kept
+        """Return the matrix with its masked entries at zero."""
+        return matrix * self.mask
 
 
 def _train_classifier(task: str, epochs: int, network: str, size: int, share: float = 0.0) -> float:

@@ -91,16 +91,16 @@ def _average(norms: Sequence[Tensor]) -> float:
 
 
 def _measure_adjoint() -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {"span": {"span": list(_SPANS)}}
+    results: dict[str, dict[str, list[float]]] = {"span": {"span": list(_SPANS)}}
     for kind, scale in _SCALES.items():
         torch.manual_seed(0)
         weight = scale * torch.randn(16, 16, dtype=torch.float64) / 4
         start = 1e-3 * torch.randn(8, 16, dtype=torch.float64)
-        found[kind] = {
+        results[kind] = {
             "bptt": [_measure_gradient(weight, start, span, adjoint=False) for span in _SPANS],
             "adjoint": [_measure_gradient(weight, start, span, adjoint=True) for span in _SPANS],
         }
-    return found
+    return results
 
 
 def _measure_gradient(weight: Tensor, start: Tensor, span: float, *, adjoint: bool) -> float:

@@ -76,13 +76,13 @@ def compare_tsit5() -> dict[str, Any]:
         The lowest validation errors of 200 epochs, by network and solver.
     """
     experiment = load_experiment("gnode-figure-6")
-    found = {}
+    results = {}
     for title, row in {"RNN": "rnn-6", "mGRU": "mgru-6"}.items():
         job = make_job(experiment, experiment.row(row), 0)
         options = {**job.model.options, **_TSIT5}
         other = replace(job, model=replace(job.model, options=options))
-        found[title] = {"euler": _train(job), "tsit5": _train(other)}
-    return found
+        results[title] = {"euler": _train(job), "tsit5": _train(other)}
+    return results
 
 
 def _train(job: Job) -> float:

@@ -41,10 +41,10 @@ def count_parameters() -> dict[str, dict[str, int]]:
 
 
 def _count_recurrent(name: str, options: dict[str, Any]) -> int:
-    one, two = (
+    first, two = (
         sum(p.numel() for p in build(name, size, _WIDTH, **options).parameters()) for size in (1, 2)
     )
-    return one - (two - one)
+    return first - (two - first)
 
 
 _SCALES = (0.01, 0.1, 0.5, 1.0, 2.0)
@@ -62,7 +62,7 @@ def measure_leak() -> dict[str, Any]:
         ``"squared radius"``, of ReLU networks of 2, 3 and 4 layers at a scale of sqrt 2, by mean
         field.
     """
-    found: dict[str, Any] = {"without leak": {}, "with leak": {}}
+    results: dict[str, Any] = {"without leak": {}, "with leak": {}}
     for layers in _LAYERS:
         for scale in _SCALES:
             cell = sample_network(
@@ -72,17 +72,17 @@ def measure_leak() -> dict[str, Any]:
             jacobian = as_flow(cell, dt=0).linearise(rest)[1][0]  # of F(h) - h
             leaking = float(torch.linalg.eigvals(jacobian).real.max())
             name = f"L = {layers}, sigma_w = {scale}"
-            found["with leak"][name] = leaking
-            found["without leak"][name] = leaking + 1
-    found["squared radius"] = {
+            results["with leak"][name] = leaking
+            results["without leak"][name] = leaking + 1
+    results["squared radius"] = {
         scaling: [
             mean_field(RandomODE(layers, 2**0.5, activation="relu", scaling=scaling)).squared_radius
             for layers in (2, 3, 4)
         ]
         for scaling in ("kaiming", "glorot")
     }
-    found["lowest without leak"] = min(found["without leak"].values())
-    found["share stable with leak"] = sum(v < 0 for v in found["with leak"].values()) / len(
-        found["with leak"]
+    results["lowest without leak"] = min(results["without leak"].values())
+    results["share stable with leak"] = sum(v < 0 for v in results["with leak"].values()) / len(
+        results["with leak"]
     )
-    return found
+    return results

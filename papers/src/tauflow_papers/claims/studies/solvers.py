@@ -54,7 +54,7 @@ def compare() -> dict[str, Any]:
     with torch.no_grad():
         exact = _solve(model, x, "exponential", _FINE_STEPS)
         other = _solve(model, x, "fused", _FINE_STEPS)
-        found: dict[str, Any] = {
+        results: dict[str, Any] = {
             "test MSE of the exact flow": _score(model, exact, y),
             "difference of 4096 fused and exponential steps": _compare(other, exact),
             "error": {},
@@ -62,15 +62,15 @@ def compare() -> dict[str, Any]:
         }
         for solver in _SOLVERS:
             states = {n: _solve(model, x, solver, n) for n in _SUBSTEPS}
-            found["error"][solver] = {str(n): _compare(v, exact) for n, v in states.items()}
-            found["test MSE"][solver] = {str(n): _score(model, v, y) for n, v in states.items()}
+            results["error"][solver] = {str(n): _compare(v, exact) for n, v in states.items()}
+            results["test MSE"][solver] = {str(n): _score(model, v, y) for n, v in states.items()}
         rate = _find_fastest_rate(model)
-        found["fastest rate"] = rate
-        found["dopri5"] = {
+        results["fastest rate"] = rate
+        results["dopri5"] = {
             "reaches the end": _reaches_end(model, x[:1, 0]),
             "steps for stability": LTC_OPTIONS["time_scale"] * rate / _DOPRI5_INTERVAL,
         }
-    return found
+    return results
 
 
 _DOPRI5_INTERVAL = 3.3
@@ -110,8 +110,10 @@ def _reaches_end(model: SequenceModel, x: Tensor) -> bool:
     drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
 
     def field(v: Tensor) -> Tensor:
-        drive, conductance = synaptic_currents(v, *weights.unbind())
-        return (drive + drive_x + leak[0] - (conductance + conductance_x + leak[1]) * v) / capacity
+        current, conductance = synaptic_currents(v, *weights.unbind())
+        return (
+            current + drive_x + leak[0] - (conductance + conductance_x + leak[1]) * v
+        ) / capacity
 
     try:
         integrate_adaptive(

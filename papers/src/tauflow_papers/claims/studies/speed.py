@@ -149,9 +149,9 @@ def _measure_growth() -> dict[str, Any]:
     }
     over_k = {
         title: _time_jobs(
-            {str(k): _make_forward_pass(build(name, 8, k, **own), inputs[512]) for k in _WIDTHS}
+            {str(k): _make_forward_pass(build(name, 8, k, **options), inputs[512]) for k in _WIDTHS}
         )
-        for title, name, own in (
+        for title, name, options in (
             ("RNN", "elman", {}),
             ("CfC", "cfc", {"backbone_units": 64}),
         )

@@ -86,16 +86,16 @@ def simulate_mapk(rng: np.random.RandomState) -> Floats:
 def _integrate(derive: Derivative, state: Floats, duration: float, points: int = 200) -> Floats:
     """Return states at equidistant times, (series, points, variables), by classic Runge-Kutta."""
     h = duration / (points * _SUBSTEPS)
-    found = []
+    states = []
     for _ in range(points):
-        found.append(state)
+        states.append(state)
         for _ in range(_SUBSTEPS):
-            one = derive(state)
-            two = derive(state + h / 2 * one)
+            slope = derive(state)
+            two = derive(state + h / 2 * slope)
             three = derive(state + h / 2 * two)
             four = derive(state + h * three)
-            state = state + h / 6 * (one + 2 * two + 2 * three + four)
-    return np.stack(found, axis=1)
+            state = state + h / 6 * (slope + 2 * two + 2 * three + four)
+    return np.stack(states, axis=1)
 
 
 def measure_paths(paths: Floats, rng: np.random.RandomState) -> Columns:

@@ -80,13 +80,13 @@ def _read_walker(paths: list[Path]) -> Columns:
     tables = []
     for number in chosen:
         frames = read_rollout(paths[number], WALKER2D.input_size)[:_FRAMES]
-        kept = drop_frames(len(frames), _FRAMES_KEPT, rng)
-        rows = frames[kept].astype(np.float64)
-        tables.append(np.c_[np.full(len(rows), number), kept, rows])
-    whole = np.concatenate(tables)
+        remaining = drop_frames(len(frames), _FRAMES_KEPT, rng)
+        rows = frames[remaining].astype(np.float64)
+        tables.append(np.c_[np.full(len(rows), number), remaining, rows])
+    table = np.concatenate(tables)
     names = [f"x{number}" for number in range(WALKER2D.input_size)]
-    columns = {name: whole[:, place + 2] for place, name in enumerate(names)}
-    return {"sequence": whole[:, 0].astype(np.int64), "step": whole[:, 1], **columns}
+    columns = {name: table[:, place + 2] for place, name in enumerate(names)}
+    return {"sequence": table[:, 0].astype(np.int64), "step": table[:, 1], **columns}
 
 
 def _read_eeg(paths: list[Path]) -> Columns:
@@ -96,11 +96,11 @@ def _read_eeg(paths: list[Path]) -> Columns:
         raise DataError(f"{paths[0]} has x of shape {x.shape}, expected {_EEG_SHAPE}.")
     series, steps, size = x.shape
     means = x.reshape(series, steps // _EEG_STRIDE, _EEG_STRIDE, size).mean(2)[..., 1:]
-    kept = np.random.RandomState(0).uniform(size=means.shape[:2]) < _EEG_KEPT
+    is_seen = np.random.RandomState(0).uniform(size=means.shape[:2]) < _EEG_KEPT
     channels = {f"x{number}": means[..., number] for number in range(size - 1)}
-    time = np.broadcast_to(np.arange(means.shape[1], dtype=np.float64), kept.shape)
+    time = np.broadcast_to(np.arange(means.shape[1], dtype=np.float64), is_seen.shape)
     label = np.array(["negative", "positive"])[y]
-    return flatten_sequences({"time": time, **channels, "potential": label}, kept)
+    return flatten_sequences({"time": time, **channels, "potential": label}, is_seen)
 
 
 CHARACTERS_BOARD = Board(

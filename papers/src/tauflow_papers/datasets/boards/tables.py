@@ -45,11 +45,11 @@ def _get_numbers(table: TextTable, columns: Sequence[str]) -> Columns:
 def _read_pbc(paths: list[Path]) -> Columns:
     table = read_table(paths[0], 1945)
     logs = ("bili", "chol", "alk.phos", "ast", "platelet", "protime")
-    found = _get_numbers(table, (*logs, "albumin", "edema", "stage", "trt", "age", "day"))
+    numbers = _get_numbers(table, (*logs, "albumin", "edema", "stage", "trt", "age", "day"))
     return {
         "sequence": table.integers("id"),
-        **found,
-        **{name: np.log(found[name]) for name in logs},
+        **numbers,
+        **{name: np.log(numbers[name]) for name in logs},
         "female": (np.array(table.cells("sex")) == "f").astype(np.float64),
     }
 
@@ -71,15 +71,15 @@ def _read_toenail(paths: list[Path]) -> Columns:
 def _read_cgm(paths: list[Path]) -> Columns:
     table = read_table(paths[0], 52281)
     times = table.datetimes("datetime", "%Y-%m-%d %H:%M:%S")
-    kept = _keep_every(times, _CGM_STRIDE)
+    rows = _keep_every(times, _CGM_STRIDE)
     signal = np.array([np.nan if text == "nil" else float(text) for text in table.cells("isig")])
-    hour = np.array([times[row].hour + times[row].minute / 60 for row in kept])
-    day = np.array([times[row].toordinal() for row in kept])
+    hour = np.array([times[row].hour + times[row].minute / 60 for row in rows])
+    day = np.array([times[row].toordinal() for row in rows])
     return {
         "sequence": day,
         "hour": hour,
-        "glucose": table.numbers(["glucose"])[kept, 0],
-        "current": signal[kept],
+        "glucose": table.numbers(["glucose"])[rows, 0],
+        "current": signal[rows],
         "sine": np.sin(2 * np.pi * hour / 24),
         "cosine": np.cos(2 * np.pi * hour / 24),
     }
@@ -87,11 +87,11 @@ def _read_cgm(paths: list[Path]) -> Columns:
 
 def _keep_every(times: Sequence[datetime], stride: int) -> NDArray[np.int64]:
     """Return every so many-th row, without rows of a time that was there before."""
-    kept: list[int] = []
+    chosen: list[int] = []
     for row in range(0, len(times), stride):
-        if not kept or times[row] > times[kept[-1]]:
-            kept.append(row)
-    return np.array(kept)
+        if not chosen or times[row] > times[chosen[-1]]:
+            chosen.append(row)
+    return np.array(chosen)
 
 
 def _read_nafld(paths: list[Path]) -> Columns:
@@ -122,18 +122,18 @@ def _read_fev(paths: list[Path]) -> Columns:
     return {"sequence": table.integers("ptnum"), **_get_numbers(table, ("days", "fev", "acute"))}
 
 
-def _make_card(name: str, file: str, **facts: Any) -> DatasetCard:
+def _make_card(name: str, file: str, **fields: Any) -> DatasetCard:
     return DatasetCard(
         name=name,
         split=SPLIT,
         folder="tables",
         files={file: ""},  # whoever exports the table compresses it again
-        **facts,
+        **fields,
     )
 
 
-def _make_forecast_card(name: str, file: str, **facts: Any) -> DatasetCard:
-    return _make_card(name, file, task="regress", loss="mse", metric="mse", forecast=True, **facts)
+def _make_forecast_card(name: str, file: str, **fields: Any) -> DatasetCard:
+    return _make_card(name, file, task="regress", loss="mse", metric="mse", forecast=True, **fields)
 
 
 PBC = Board(

@@ -34,13 +34,13 @@ def read_member(paths: Iterable[Path], name: str) -> bytes:
     known = list(paths)
     for path in known:
         try:
-            found = _search_member(path.name, path.read_bytes, name)
+            content = _search_member(path.name, path.read_bytes, name)
         except _DAMAGE_ERRORS as error:
             raise DataError(
                 f"{path} cannot be unpacked ({error}). Delete it and get it again."
             ) from error
-        if found is not None:
-            return found
+        if content is not None:
+            return content
     raise DataError(
         f"{name} is in none of: {', '.join(map(str, known))}. Delete these files and get them "
         "again; if that does not help, the published archive has changed: please report it."
@@ -107,7 +107,7 @@ def _search_member(label: str, read: Callable[[], bytes], name: str) -> bytes | 
     with zipfile.ZipFile(io.BytesIO(read())) as archive:
         for member in archive.infolist():
             inner = PurePosixPath(member.filename).name
-            found = _search_member(inner, partial(archive.read, member), name)
-            if found is not None:
-                return found
+            content = _search_member(inner, partial(archive.read, member), name)
+            if content is not None:
+                return content
     return None

@@ -119,12 +119,12 @@ def load_character_trajectories(
     paths = fetch_files(CHARACTER_TRAJECTORIES, root, download=download)
     arrays = load_or_parse(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
     labels = arrays["labels"]
-    kept = sample_remaining_steps(len(labels), STEPS, drop)
+    remaining = sample_remaining_steps(len(labels), STEPS, drop)
     train, others = stratified_split(labels, 0.7, seed=0)
     valid, test = (others[part] for part in stratified_split(labels[others], 0.5, seed=1))
-    trials = Trials(standardise_trials(arrays["values"], kept, train), kept, labels)
-    whole = _make_batch(trials, fill, time)
-    parts = [whole[torch.from_numpy(part)] for part in (train, valid, test)]
+    trials = Trials(standardise_trials(arrays["values"], remaining, train), remaining, labels)
+    batch = _make_batch(trials, fill, time)
+    parts = [batch[torch.from_numpy(part)] for part in (train, valid, test)]
     return TaskData(CHARACTER_TRAJECTORIES, *parts)
 
 
@@ -200,11 +200,11 @@ def sample_remaining_steps(count: int, steps: int, drop: float) -> NDArray[np.in
     ``int(steps * drop)`` entries are removed, as Kidger et al. do.
     """
     generator = torch.Generator().manual_seed(DROP_SEED)
-    kept = np.ones((count, steps), dtype=bool)
-    for trial in kept:
+    is_left = np.ones((count, steps), dtype=bool)
+    for trial in is_left:
         order = torch.randperm(steps, generator=generator)
         trial[order[: int(steps * drop)].numpy()] = False
-    return np.nonzero(kept)[1].reshape(count, -1)
+    return np.nonzero(is_left)[1].reshape(count, -1)
 
 
 def standardise_trials(

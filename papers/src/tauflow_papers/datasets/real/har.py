@@ -127,7 +127,9 @@ def make_splits(parsed: dict[str, NDArray[Any]], split: str, length: int) -> lis
 
 def _group_by_subject(rows: Columns, subject: NDArray[np.int64]) -> dict[int, Columns]:
     x, y = rows
-    return {int(one): (x[subject == one], y[subject == one]) for one in np.unique(subject)}
+    return {
+        int(person): (x[subject == person], y[subject == person]) for person in np.unique(subject)
+    }
 
 
 def _load_parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:

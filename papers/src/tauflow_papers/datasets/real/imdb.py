@@ -96,8 +96,8 @@ def load_imdb(
         vocabulary: number of ids; rarer words become one id.
         steps: tokens per review.
         keep: which tokens of a longer review, ``"last"`` or ``"first"``.
-        masked: whether the mask is false at padding; else there is none.
-        gap: dt of every word; by default there is none, which means 1.
+        masked: whether the mask is false at padding; else no mask is returned.
+        gap: dt of every word; by default no dt is returned, which means 1.
         logits: outputs that a model has to give; those after the second stand for no class.
         holdout: fraction of the training part that validates.
 
@@ -128,8 +128,8 @@ def load_imdb(
         )
     train, valid = parts["train"], None
     if holdout:
-        kept, held = stratified_split(coded["train_labels"], 1 - holdout, HOLDOUT_SEED)
-        train, valid = train[torch.from_numpy(kept)], train[torch.from_numpy(held)]
+        chosen, held = stratified_split(coded["train_labels"], 1 - holdout, HOLDOUT_SEED)
+        train, valid = train[torch.from_numpy(chosen)], train[torch.from_numpy(held)]
     trained = int((1 - holdout) * 2 * PER_CLASS)
     sizes = (trained, 2 * PER_CLASS - trained, 2 * PER_CLASS)
     spare = tuple(f"no class {i}" for i in range(IMDB.target_size, logits))
@@ -188,10 +188,10 @@ def pad_or_truncate(
         Ids (N, T), and where they are not padding, (N, T).
     """
     ends = np.cumsum(counts)
-    kept = np.minimum(counts, steps)
-    stop = ends if keep == "last" else ends - counts + kept
+    lengths = np.minimum(counts, steps)
+    stop = ends if keep == "last" else ends - counts + lengths
     place = np.arange(steps) - steps  # counted from the end
-    mask = place >= -kept[:, None]
+    mask = place >= -lengths[:, None]
     ids = np.full(mask.shape, PAD, np.int32)
     ids[mask] = tokens[(stop[:, None] + place)[mask]]
     return ids, mask

@@ -39,15 +39,15 @@ def read_matlab(path: Path) -> dict[str, Numbers | list[Numbers]]:
             f"{path} is damaged, or holds what MATLAB 5 files do not ({error!r}); get the file "
             "again."
         ) from error
-    found: dict[str, Numbers | list[Numbers]] = {}
+    read: dict[str, Numbers | list[Numbers]] = {}
     for name, value in variables.items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "O":
             cells = list(value.ravel(order="F"))
             if all(_is_real(cell) for cell in cells):
-                found[name] = cells
+                read[name] = cells
         elif _is_real(value):
-            found[name] = value
-    return found
+            read[name] = value
+    return read
 
 
 def _is_real(value: object) -> bool:

@@ -210,10 +210,10 @@ def _make_event_batch(
 ) -> SequenceBatch:
     counts = arrays[f"{split}_counts"].astype(np.int64)
     step = np.arange(int(counts.max()))
-    whole = step < counts[:, None]
+    is_full = step < counts[:, None]
     x, dt = (np.zeros((len(counts), max(steps, len(step))), np.float32) for _ in range(2))
-    x[:, : len(step)][whole] = arrays[f"{split}_values"]
-    dt[:, : len(step)][whole] = arrays[f"{split}_elapsed"].astype(np.float32) / STEPS
+    x[:, : len(step)][is_full] = arrays[f"{split}_values"]
+    dt[:, : len(step)][is_full] = arrays[f"{split}_elapsed"].astype(np.float32) / STEPS
     mask = np.arange(steps) < counts[:, None]
     return SequenceBatch(
         x=torch.from_numpy(x[:, :steps, None].copy()),
@@ -227,10 +227,10 @@ def _make_task(
     card: DatasetCard, train: SequenceBatch, test: SequenceBatch, holdout: float
 ) -> TaskData:
     held = int(holdout * TRAIN_SIZE)
-    kept = TRAIN_SIZE - held
+    left = TRAIN_SIZE - held
     return TaskData(
-        replace(card, sizes=(kept, held, TEST_SIZE)),
-        train=train[:kept],
-        valid=train[kept:] if held else None,
+        replace(card, sizes=(left, held, TEST_SIZE)),
+        train=train[:left],
+        valid=train[left:] if held else None,
         test=test,
     )

@@ -146,7 +146,7 @@ def read_recording(paths: list[Path], name: str) -> tuple[NDArray[np.float64], N
     Raises:
         DataError: the file is not there, or does not hold such measurements.
     """
-    # Every row begins with a number of its own, which the header does not name.
+    # Every row begins with its number, which the header does not name.
     columns = ("row", *HEADER)
     table = parse_table(name, read_member(paths, name), columns, header=HEADER)
     table.datetimes("date", "%Y-%m-%d %H:%M:%S")

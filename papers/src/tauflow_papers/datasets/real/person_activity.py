@@ -159,7 +159,9 @@ def make_task_from_recordings(recordings: list[Recording], setting: int, split: 
     )
     if split == "by_subject":
         parts = [
-            _concat_batches([cut_one(one) for one in recordings if one[0][0] in people])
+            _concat_batches(
+                [cut_one(recording) for recording in recordings if recording[0][0] in people]
+            )
             for people in BY_SUBJECT
         ]
         parts = [_split_windows_in_half(part) for part in parts] if setting == 2 else parts
@@ -168,20 +170,23 @@ def make_task_from_recordings(recordings: list[Recording], setting: int, split: 
         return _make_task(train, valid, test, text)
     # The released scripts of settings 1 and 3 add a recording when the next one begins.
     used = recordings if setting == 2 else recordings[:-1]
-    whole = _concat_batches([cut_one(one) for one in used])
+    windows = _concat_batches([cut_one(recording) for recording in used])
     seed, text = SEEDS[setting], SPLIT_TEXTS[setting]
     if setting == 1:
-        rest, held, tested = make_random_splits(len(whole), seed)
+        rest, held, tested = make_random_splits(len(windows), seed)
         return _make_task(
-            _select_rows(whole, rest), _select_rows(whole, held), _select_rows(whole, tested), text
+            _select_rows(windows, rest),
+            _select_rows(windows, held),
+            _select_rows(windows, tested),
+            text,
         )
     if setting == 3:
-        rest, tested, _ = make_random_splits(len(whole), seed, valid=0.2, test=0.0)
-        return _make_task(_select_rows(whole, rest), None, _select_rows(whole, tested), text)
-    rest, tested = random_split(len(whole), 0.8, seed)
+        rest, tested, _ = make_random_splits(len(windows), seed, valid=0.2, test=0.0)
+        return _make_task(_select_rows(windows, rest), None, _select_rows(windows, tested), text)
+    rest, tested = random_split(len(windows), 0.8, seed)
     train, test = (
-        _split_windows_in_half(_select_rows(whole, rest)),
-        _split_windows_in_half(_select_rows(whole, tested)),
+        _split_windows_in_half(_select_rows(windows, rest)),
+        _split_windows_in_half(_select_rows(windows, tested)),
     )
     first = int(0.1 * len(train))
     return _make_task(train[first:], train[:first], test, text)
@@ -193,9 +198,9 @@ def mark_distinct_times(ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
     The first two rows are always kept, as in the released script of setting 2.
     """
     time = np.rint((ticks - ticks[0]) / TICKS_PER_10_MS)
-    kept: NDArray[np.bool_] = np.diff(time, prepend=np.nan) != 0
-    kept[:2] = True
-    return kept
+    is_distinct: NDArray[np.bool_] = np.diff(time, prepend=np.nan) != 0
+    is_distinct[:2] = True
+    return is_distinct
 
 
 def _cut_timed_windows(recording: Recording, *, timed: bool) -> SequenceBatch:
@@ -214,10 +219,10 @@ def _cut_timed_windows(recording: Recording, *, timed: bool) -> SequenceBatch:
 
 def _cut_subsampled_windows(recording: Recording) -> SequenceBatch:
     _, x, y, ticks = recording
-    kept = mark_distinct_times(ticks)
+    is_distinct = mark_distinct_times(ticks)
     return SequenceBatch(
-        x=torch.from_numpy(cut_windows(x[kept], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
-        y=torch.from_numpy(cut_windows(y[kept], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
+        x=torch.from_numpy(cut_windows(x[is_distinct], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
+        y=torch.from_numpy(cut_windows(y[is_distinct], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
     )
 
 
@@ -285,7 +290,9 @@ def read_readings(paths: list[Path]) -> dict[str, NDArray[Any]]:
     names = {
         f"{letter}{number:02d}": (letter, number) for letter in "ABCDE" for number in range(1, 6)
     }
-    codes = {name: 100 * (ord(one) - ord("A")) + number for name, (one, number) in names.items()}
+    codes = {
+        name: 100 * (ord(letter) - ord("A")) + number for name, (letter, number) in names.items()
+    }
     tag = np.eye(len(TAGS))[table.codes("tag", TAGS)]
     return {
         "recording": table.codes("recording", codes),

@@ -129,8 +129,8 @@ def load_physionet2012(
     table = load_or_parse(PHYSIONET2012, paths, _VERSION, lambda: read_all_records(paths))
     counts, observed = table["counts"], table["observed"][:, first:]
     train, test = random_split(len(counts), TRAIN, split_seed)
-    kept = int(TRAIN * RECORDS)  # how many are expected, and not how many there are
-    held = int(holdout * kept)
+    left = int(TRAIN * RECORDS)  # how many are expected, and not how many there are
+    held = int(holdout * left)
     train, valid = train[: len(train) - held], train[len(train) - held :]
     rows = np.repeat(np.isin(np.arange(len(counts)), train), counts) | (statistics == "all")
     values = scale_by_range(table["values"][:, first:], observed, rows)
@@ -147,7 +147,7 @@ def load_physionet2012(
         mask=torch.from_numpy(np.arange(counts.max()) < counts[:, None]),
         observed=None if seen is None else torch.from_numpy(seen),
     )
-    sizes = (kept - held, held, RECORDS - kept)
+    sizes = (left - held, held, RECORDS - left)
     return TaskData(
         replace(PHYSIONET2012, input_size=width, sizes=sizes, time_unit=time_unit),
         train=batch[torch.from_numpy(train)],
@@ -171,20 +171,20 @@ def read_all_records(paths: list[Path]) -> Arrays:
     """
     (archive,) = (path for path in paths if path.name not in _OUTCOMES)
     (outcomes,) = (path for path in paths if path.name in _OUTCOMES)
-    found: dict[int, PatientRecord] = dict(read_records(archive))
+    by_id: dict[int, PatientRecord] = dict(read_records(archive))
     died = read_deaths(outcomes)
-    if found.keys() != died.keys() or not found:
-        odd = sorted(found.keys() ^ died.keys())
+    if by_id.keys() != died.keys() or not by_id:
+        odd = sorted(by_id.keys() ^ died.keys())
         which = f"record {odd[0]} is in one of them only" if odd else "neither has any"
         raise DataError(
-            f"{archive} has {format_count(len(found), 'record')} and {outcomes} "
+            f"{archive} has {format_count(len(by_id), 'record')} and {outcomes} "
             f"{format_count(len(died), 'outcome')}, and {which}; "
             f"expected the same {format_count(RECORDS, 'patient')}. Get both files again."
         )
-    records = [found[number] for number in sorted(found)]
+    records = [by_id[number] for number in sorted(by_id)]
     return {
         "counts": np.array([len(record.times) for record in records], np.int64),
-        "died": np.array([died[number] for number in sorted(found)], np.int64),
+        "died": np.array([died[number] for number in sorted(by_id)], np.int64),
         "times": np.concatenate([record.times for record in records]),
         "values": np.concatenate([record.values for record in records]),
         "observed": np.concatenate([record.observed for record in records]),
@@ -243,6 +243,6 @@ def _compute_dt(
 
 def _pad_records(rows: NDArray[np.generic], counts: NDArray[np.int64]) -> NDArray[np.generic]:
     """Cut rows into records, (N, longest, ...), with zeros at the end."""
-    whole = np.zeros((len(counts), counts.max(), *rows.shape[1:]), rows.dtype)
-    whole[np.arange(counts.max()) < counts[:, None]] = rows
-    return whole
+    padded = np.zeros((len(counts), counts.max(), *rows.shape[1:]), rows.dtype)
+    padded[np.arange(counts.max()) < counts[:, None]] = rows
+    return padded

@@ -120,17 +120,17 @@ def load_physionet_forecast(
     owner = np.repeat(np.arange(len(table["counts"])), table["counts"])
     is_query = _find_queries(table["times"], owner, protocol)
     seen = table["observed"] & (is_query < 2)[:, None]
-    given, asked = (
+    has_past, asked = (
         np.bincount(owner, seen.any(1) & (is_query == kind), len(table["counts"])) > 0
         for kind in (0, 1)
     )
-    kept = np.flatnonzero(given & asked)
-    parts = _split(len(kept), protocol, split_seed)
+    places = np.flatnonzero(has_past & asked)
+    parts = _split(len(places), protocol, split_seed)
     values = table["values"]
     if protocol == PROTOCOLS[0]:
-        test, train = (np.isin(owner, kept[parts[name]]) for name in ("test", "train"))
+        test, train = (np.isin(owner, places[parts[name]]) for name in ("test", "train"))
         values = _scale(values, seen & ~test[:, None], seen & train[:, None])
-    batch = _make_batch(values, seen, table["times"], is_query, owner, kept)
+    batch = _make_batch(values, seen, table["times"], is_query, owner, places)
     sizes = (len(parts["train"]), len(parts["valid"]), len(parts["test"]))
     card = replace(PHYSIONET_FORECAST, sizes=sizes)
     if protocol == PROTOCOLS[1]:
@@ -151,8 +151,8 @@ def load_physionet_forecast(
 
 def _read_all_records(paths: list[Path]) -> Arrays:
     """Return all records, sorted by id, with times in hours, to the minute."""
-    found = [one for path in paths for one in read_records(path)]
-    records = [record for _, record in sorted(found, key=lambda one: one[0])]
+    numbered = [record for path in paths for record in read_records(path)]
+    records = [record for _, record in sorted(numbered, key=lambda pair: pair[0])]
     return {
         "counts": np.array([len(record.times) for record in records], np.int64),
         "times": np.concatenate([np.rint(record.times * 60) / 60 for record in records]),
@@ -200,10 +200,10 @@ def _find_queries(
 
 
 def _split(count: int, protocol: str, seed: int) -> dict[str, NDArray[np.int64]]:
-    whole, last = ((0.8, 0.75), (0.9, 0.9))[PROTOCOLS.index(protocol)]
-    rest, test = random_split(count, whole, seed)
-    kept = int(np.floor(last * len(rest)))
-    return {"train": rest[:kept], "valid": rest[kept:], "test": test}
+    first, last = ((0.8, 0.75), (0.9, 0.9))[PROTOCOLS.index(protocol)]
+    rest, test = random_split(count, first, seed)
+    left = int(np.floor(last * len(rest)))
+    return {"train": rest[:left], "valid": rest[left:], "test": test}
 
 
 def _scale(
@@ -230,31 +230,31 @@ def _make_batch(
     times: NDArray[np.float64],
     is_query: NDArray[np.int64],
     owner: NDArray[np.int64],
-    kept: NDArray[np.int64],
+    places: NDArray[np.int64],
 ) -> SequenceBatch:
     """Return records, with the values at queries as targets."""
-    chosen = np.isin(owner, kept) & seen.any(1)
+    chosen = np.isin(owner, places) & seen.any(1)
     values, seen, times, owner = values[chosen], seen[chosen], times[chosen], owner[chosen]
     asked = is_query[chosen] == 1
-    counts = np.bincount(owner)[kept]
+    counts = np.bincount(owner)[places]
     starts = np.cumsum(counts) - counts
     dt = np.diff(times, prepend=times[:1])
     dt[starts] = 0.0
     valid = np.arange(counts.max()) < counts[:, None]
 
     def pad(rows: NDArray[np.generic]) -> torch.Tensor:
-        whole = np.zeros((*valid.shape, *rows.shape[1:]), rows.dtype)
-        whole[valid] = rows
-        return torch.from_numpy(whole)
+        padded = np.zeros((*valid.shape, *rows.shape[1:]), rows.dtype)
+        padded[valid] = rows
+        return torch.from_numpy(padded)
 
-    given, known = seen & ~asked[:, None], seen & asked[:, None]
-    x = np.concatenate([np.where(given, values, 0.0), asked[:, None]], 1)
+    shown, known = seen & ~asked[:, None], seen & asked[:, None]
+    x = np.concatenate([np.where(shown, values, 0.0), asked[:, None]], 1)
     everywhere = np.ones((len(x), 1), np.bool_)
     return SequenceBatch(
         x=pad(x.astype(np.float32)),
         y=pad(np.where(known, values, 0.0).astype(np.float32)),
         dt=pad(dt.astype(np.float32)),
         mask=torch.from_numpy(valid),
-        observed=pad(np.concatenate([given, everywhere], 1)),
+        observed=pad(np.concatenate([shown, everywhere], 1)),
         y_mask=pad(known),
     )

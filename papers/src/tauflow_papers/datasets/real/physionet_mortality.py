@@ -161,11 +161,11 @@ def scale_column(values: NDArray[np.float64], known: NDArray[np.int64]) -> None:
         np.multiply(values, 0.0, out=values)
         return
     np.clip(values, *np.percentile(select(), _PERCENTILES), out=values)
-    kept = select()
-    centred = kept - kept.mean()
+    selected = select()
+    centred = selected - selected.mean()
     deviation = np.sqrt((centred**2).mean())
-    if kept.min() >= 0 and (centred**3).mean() > _MAX_SKEWNESS * deviation**3:
+    if selected.min() >= 0 and (centred**3).mean() > _MAX_SKEWNESS * deviation**3:
         np.log1p(values, out=values)
-        kept = select()
-    values -= kept.mean()
-    values /= kept.std() or 1.0
+        selected = select()
+    values -= selected.mean()
+    values /= selected.std() or 1.0

@@ -230,11 +230,11 @@ def read_hourly_sums(paths: list[Path]) -> NDArray[np.float64]:
     table = parse_table(HOUR_FILE, read_member(paths, HOUR_FILE), HOUR_HEADER, header=HOUR_HEADER)
     table.datetimes("datetime", "%Y-%m-%d %H:%M:%S")
     values = table.numbers(MEASUREMENTS)
-    whole = values[:, MEASUREMENTS.index("Voltage")] >= FULL_HOUR_VOLTS
-    if not whole.any():
+    is_full = values[:, MEASUREMENTS.index("Voltage")] >= FULL_HOUR_VOLTS
+    if not is_full.any():
         raise DataError(f"{HOUR_FILE} holds no whole hour. {ADVICE}")
-    values[~whole] = np.nan
-    return forward_fill(values[int(np.argmax(whole)) :], HOUR_FILE)
+    values[~is_full] = np.nan
+    return forward_fill(values[int(np.argmax(is_full)) :], HOUR_FILE)
 
 
 def forward_fill(values: NDArray[np.float64], where: str) -> NDArray[np.float64]:

@@ -133,8 +133,8 @@ def read_features(archive: Path) -> Arrays:
 
 def compute_features(sound: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the 20 coefficients of every frame of a clip of one second, (161, 20)."""
-    found = mfcc(sound, rate=RATE, window=WINDOW, mels=MELS, coefficients=COEFFICIENTS)
-    return found.astype(np.float32)
+    cepstrum = mfcc(sound, rate=RATE, window=WINDOW, mels=MELS, coefficients=COEFFICIENTS)
+    return cepstrum.astype(np.float32)
 
 
 def _standardise_splits(

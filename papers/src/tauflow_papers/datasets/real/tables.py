@@ -176,7 +176,7 @@ def parse_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64
         columns: numbers per line.
 
     Raises:
-        DataError: a line has more or fewer fields, a field is no finite number, or there is none.
+        DataError: a line has more or fewer fields, a field is no finite number, or no line exists.
     """
     lines = content.decode("utf-8", errors="replace").rstrip().splitlines()
     if not lines:

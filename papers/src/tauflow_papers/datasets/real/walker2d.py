@@ -143,8 +143,8 @@ def _cut_rollouts(rollouts: list[NDArray[np.float32]], rng: np.random.RandomStat
 
 def _cut_windows(rollout: NDArray[np.float32], rng: np.random.RandomState) -> Frames:
     now, following = rollout[:-1], rollout[1:]
-    kept = drop_frames(len(now), KEEP, rng)
-    x, y, dt = now[kept], following[kept], dt_from_positions(kept)
+    remaining = drop_frames(len(now), KEEP, rng)
+    x, y, dt = now[remaining], following[remaining], dt_from_positions(remaining)
     return (
         cut_windows(x, LENGTH, STRIDE),
         cut_windows(y, LENGTH, STRIDE),

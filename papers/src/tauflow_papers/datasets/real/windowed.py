@@ -41,8 +41,8 @@ def make_time_splits(
 ) -> tuple[slice, slice, slice]:
     """Split rows by time: the first train, the next validate, the last test."""
     held, tested = int(count * valid), int(count * test)
-    kept = count - held - tested
-    return slice(0, kept), slice(kept, kept + held), slice(kept + held, count)
+    left = count - held - tested
+    return slice(0, left), slice(left, left + held), slice(left + held, count)
 
 
 def standardise(

@@ -117,9 +117,9 @@ def _make_world(
     length: float, seasons: Sequence[str], seed: int, number: int
 ) -> tuple[CentreLine, Scene]:
     """Return a road and its scene; the road is the same whatever the seasons."""
-    whole = START_DISTANCE + length + 1.5 * MAX_DISTANCE
-    road = sample_road(whole, np.random.RandomState([seed, 3, number]))
-    return road, sample_scene(whole, tuple(seasons), np.random.RandomState([seed, 4, number]))
+    end = START_DISTANCE + length + 1.5 * MAX_DISTANCE
+    road = sample_road(end, np.random.RandomState([seed, 3, number]))
+    return road, sample_scene(end, tuple(seasons), np.random.RandomState([seed, 4, number]))
 
 
 def _measure_lateral(road: CentreLine, car: Car) -> float:

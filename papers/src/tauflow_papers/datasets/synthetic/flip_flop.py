@@ -49,7 +49,7 @@ FLIP_FLOP = DatasetCard(
         "interpretability, Section 5.2 and Appendix E"
     ),
     licence="none needed (generated)",
-    split="every trial is independent; each part has a random stream of its own",
+    split="every trial is independent; each part has its random stream",
     loss="mse",
     metric="mse",
     notes=(

@@ -53,7 +53,7 @@ LANE_KEEPING = DatasetCard(
         "neural networks, Table 3, whose recordings are not public"
     ),
     licence="none needed (rendered)",
-    split="by drive: every sequence is a drive of its own, on a road of its own",
+    split="by drive: every sequence is another drive, on another road",
     loss="mse",
     metric="mse",
     notes=(

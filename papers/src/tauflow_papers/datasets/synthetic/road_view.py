@@ -230,9 +230,9 @@ def _compute_mark_coverage(
 
 def _compute_painted_length(along: Singles, dash: float, period: float) -> Singles:
     """Return how many metres are painted from 0 to a place."""
-    whole: Singles = np.floor(along / np.float32(period))
-    painted: Singles = whole * np.float32(dash)
-    painted += np.minimum(along - whole * np.float32(period), np.float32(dash))
+    dashes: Singles = np.floor(along / np.float32(period))
+    painted: Singles = dashes * np.float32(dash)
+    painted += np.minimum(along - dashes * np.float32(period), np.float32(dash))
     return painted
 
 

@@ -183,25 +183,25 @@ def _to_unique_codes(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDA
 
 
 def _load_task(card: DatasetCard, holdout: float, test: str, valid: str) -> TaskData:
-    kept = TRAIN_SIZE - int(check_within(0.0, 0.5, holdout=holdout) * TRAIN_SIZE)
+    left = TRAIN_SIZE - int(check_within(0.0, 0.5, holdout=holdout) * TRAIN_SIZE)
     check_one_of(TEST_OPTIONS, test=test)
     check_one_of(VALID_OPTIONS, valid=valid)
-    if valid == "unseen" and kept == TRAIN_SIZE:
+    if valid == "unseen" and left == TRAIN_SIZE:
         raise ArgumentError(
             f"valid='unseen' chooses among streams that are held out, and holdout={holdout!r} "
             "holds out none. Give a holdout such as 0.02, or leave valid out."
         )
     bits, lengths = drawn = sample_streams(TRAIN_SIZE, TRAIN_SEED)
-    trained, held = (bits[:kept], lengths[:kept]), (bits[kept:], lengths[kept:])
+    trained, held = (bits[:left], lengths[:left]), (bits[left:], lengths[left:])
     tested = sample_streams(TEST_SIZE, TEST_SEED)
     if test == "unseen":
         tested = exclude_streams(tested, drawn)
     if valid == "unseen":
         held = exclude_streams(held, trained)
     return TaskData(
-        replace(card, sizes=(kept, len(held[0]), len(tested[0]))),
+        replace(card, sizes=(left, len(held[0]), len(tested[0]))),
         train=_make_split(card, trained),
-        valid=_make_split(card, held) if kept < TRAIN_SIZE else None,
+        valid=_make_split(card, held) if left < TRAIN_SIZE else None,
         test=_make_split(card, tested),
     )
 
