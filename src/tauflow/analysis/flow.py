@@ -78,7 +78,7 @@ class Flow:
             advice = "Give states of the system, the last axis along the state."
             raise shape_error(where, "states", h, f"(..., {width})", advice)
         states = h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
-        if size is None and len(states):  # a velocity of the caller's
+        if len(states):  # the velocity may be a function of the caller
             try:
                 self.speed(states[:1])
             except RuntimeError as error:

@@ -363,7 +363,7 @@ def test_a_field_of_another_dtype_is_named():
     torch.nn.init.orthogonal_(layer.weight)  # so that the point is near the starts
     visited = torch.randn(5, 3)
     with pytest.raises(DtypeError, match=r"does not take states of torch\.float64 .*give Flow"):
-        find_fixed_points(Flow(layer), visited)
+        find_fixed_points(Flow(layer, state_size=3), visited)
     single = Flow(layer, dtype=torch.float32)
     found = find_fixed_points(single, visited, accept="none", tolerance=1e-6)
     torch.testing.assert_close(
