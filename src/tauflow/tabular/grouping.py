@@ -145,10 +145,17 @@ def _check_precision(
         return
     place = inner[lost.place]
     whose = f"times of {_format_id(id, sequences.ids[owners[place]])}"
-    raise TimeError(
-        f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
+    advice = (
         "Give the column as float64, integers or dates from the start (a later conversion brings "
         "nothing back), or subtract a first time before it is rounded."
+    )
+    if sequences.dated:
+        advice = (
+            "Dates are counted from the earliest: bring those of all sequences near each other."
+        )
+    raise TimeError(
+        f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
+        f"{advice}"
     )
 
 

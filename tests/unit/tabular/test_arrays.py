@@ -70,7 +70,8 @@ def test_gaps_that_the_type_of_times_cannot_hold_are_refused(start):
     else:  # nanoseconds, a thousand years apart
         near = np.arange(4).astype("m8[us]")
         given = [np.datetime64("1024-01-01", "us") + near, np.datetime64("2024-01-01", "us") + near]
-    with pytest.raises(TimeError, match="rounding has changed most gaps"):
+    cure = "as float64" if isinstance(start, float) else "near each other"
+    with pytest.raises(TimeError, match=f"rounding has changed most gaps .*{cure}"):
         add_times(rows([4] * len(given)), dt=None, t=given)
 
 
