@@ -45,7 +45,7 @@ def check(actual: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"),
     [(1, 1, 1), (1, 40, 300), (2, 7, 70), (3, 33, 100), (5, 17, 64), (7, 300, 31), (8, 129, 16),
-     (11, 20, 5), (16, 64, 50), (64, 257, 66)],
+     (11, 20, 5), (16, 64, 50), (64, 257, 66), (37, 129, 256)],
 )  # fmt: skip
 @pytest.mark.parametrize("extra", [0, 3])
 def test_products_of_odd_sizes(rows, terms, columns, extra):
@@ -62,7 +62,9 @@ def test_products_of_odd_sizes(rows, terms, columns, extra):
     assert (memory[:, columns:] == 7.0).all()
 
 
-@pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 1, 1), (17, 5, 33), (32, 16, 64)])
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"), [(1, 1, 1), (17, 5, 33), (32, 16, 64), (40, 130, 512)]
+)
 def test_transposed_products(rows, terms, columns):
     step = rows + 2
     left, right = draw(terms, step), draw(terms, columns)
@@ -70,6 +72,15 @@ def test_transposed_products(rows, terms, columns):
     multiply_transposed(left.reshape(-1)[: (terms - 1) * step + rows], step, right, out)
     used = left[:, :rows].T
     check(out, 1.0 + used.astype(np.float64) @ right, 1.0 + np.abs(used) @ np.abs(right))
+
+
+def test_a_row_does_not_depend_on_the_rows_around_it():
+    """Of many rows the columns are copied before they are read."""
+    left, right = draw(40, 300), draw(300, 256)
+    many, few = np.zeros((40, 256), np.float32), np.zeros((6, 256), np.float32)
+    multiply(left, right, many, False)
+    multiply(left[:6], right, few, False)
+    np.testing.assert_array_equal(many[:6], few)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 9), (1024, 3), (30, 64)])

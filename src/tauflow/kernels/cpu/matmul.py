@@ -12,6 +12,7 @@ import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tauflow._internal.fork_safety import compile_lock
@@ -25,6 +26,9 @@ _UNIT = find_own_vector_unit()
 _LANES = _UNIT.lanes
 _VECTORS = _UNIT.registers // 8  # of a tile: with six rows, a quarter of the registers is left
 _WIDEST = 4 * _VECTORS  # of one row, whose sums else wait for each other
+_PANEL_WIDTH = _VECTORS * _LANES
+_MIN_PACKED_ROWS = 32  # from which on a copy of the columns of a tile takes less than it spares
+_CLASHING = 256  # floats between rows that take each other's place in the first-level cache
 
 
 @intrinsic
@@ -55,6 +59,30 @@ def _run_tile(
     return types.void(*[types.intp] * 11), generate
 
 
+@intrinsic
+def _reserve_panel(context):
+    """Return where there is memory for the columns of a tile, until the function returns."""
+
+    def generate(context, builder, signature, arguments):
+        panel = cgutils.alloca_once(builder, ir.ArrayType(_FLOAT, _TERMS * _PANEL_WIDTH))
+        panel.align = 64
+        return builder.ptrtoint(panel, _SIZE)
+
+    return types.intp(), generate
+
+
+@intrinsic
+def _copy_panel_row(context, source, to):
+    """Copy a row of a panel, by addresses."""
+
+    def generate(context, builder, signature, arguments):
+        of, to = (builder.inttoptr(value, _FLOAT.as_pointer()) for value in arguments)
+        cgutils.raw_memcpy(builder, to, of, _SIZE(_PANEL_WIDTH), _SIZE(4))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), generate
+
+
 @kernel
 def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
     """Add the product of a and b to c.
@@ -66,13 +94,18 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
         rows, columns: of c.
         terms: of each sum.
     """
-    j = 0
+    j, panel = 0, _reserve_panel()
     while j < columns:
         vectors = _WIDEST if rows == 1 else 2 * _VECTORS if rows < 4 else _VECTORS
         while vectors * _LANES > columns - j:
             vectors //= 2
         for first in range(0, terms, _TERMS):
             own_a, own_b, i = a + 4 * first * a_terms, b + 4 * (first * b_rows + j), 0
+            own_b_rows, count = b_rows, min(_TERMS, terms - first)
+            if b_rows % _CLASHING == 0 and rows >= _MIN_PACKED_ROWS and vectors == _VECTORS:
+                for k in range(count):
+                    _copy_panel_row(own_b + 4 * k * b_rows, panel + 4 * k * _PANEL_WIDTH)
+                own_b, own_b_rows = panel, _PANEL_WIDTH
             while i < rows:
                 left = rows - i
                 height = 1 if left < 2 else 2 if left < 4 else 4 if left < 6 or left == 8 else 6
@@ -83,10 +116,10 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
                     a_rows,
                     a_terms,
                     own_b,
-                    b_rows,
+                    own_b_rows,
                     c + 4 * (i * c_rows + j),
                     c_rows,
-                    min(_TERMS, terms - first),
+                    count,
                     columns - j,
                 )
                 i += height
