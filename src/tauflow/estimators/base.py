@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
+from tauflow.models.wrappers import ImputedInputs
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.inputs import list_static_inputs
 from tauflow.tabular.sequence_tables import is_table
@@ -48,6 +50,7 @@ from .training import (
     LearningTask,
     build_network,
     fit_networks,
+    list_models,
     resolve_options,
     select_device,
 )
@@ -298,26 +301,41 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
     ) -> list[nn.Module]:
         """Learn the scaling, and draw a network for each seed."""
         check_one_of(DTYPES, dtype=self.dtype)
-        entry = get_model_info(self.model)
+        names = list_models(self.model)[: len(seeds)]
+        observing = [name for name in names if "observed" in get_model_info(name).inputs]
         self.schema_ = fit_schema(
             self.schema_,
             rows,
-            observes=bool(task.query_targets) or "observed" in entry.inputs,
+            observes=bool(task.query_targets or observing),
             fills_gaps=self._fills_gaps,
             **get_schema_options(self),
         )
         self._fit_target_scaler(rows)
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
-        options = resolve_options(
-            self.model, self._built["options"], is_causal=not self._fills_gaps
-        )
-        spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
-        spec = set_horizon(spec, lambda: self._to_batch(rows))
-        how: dict[str, Any] = {"input_size": len(self.schema_.inputs), "backend": self.backend}
-        how["static_inputs"] = list_static_inputs(self.schema_)
-        dtype = DTYPES[self.dtype]
-        return [build_network(spec, task, seed=seed, **how).to(dtype) for seed in seeds]
+        flagged: tuple[int, ...] = ()
+        if 0 < len(observing) < len(names):
+            missing = np.isnan(rows.values).any(axis=0) & ~self.schema_.input_scaler.is_empty
+            flagged = tuple(np.flatnonzero(missing).tolist())
+
+        def draw(name: str, seed: int) -> nn.Module:
+            options = resolve_options(name, self._built["options"], is_causal=not self._fills_gaps)
+            spec = ModelSpec(name, self.hidden_size, spread=self._spread, options=options)
+            spec = set_horizon(spec, lambda: self._to_batch(rows))
+            fills = bool(observing) and name not in observing
+            network = build_network(
+                spec,
+                task,
+                seed=seed,
+                input_size=len(self.schema_.inputs) + fills * len(flagged),
+                backend=self.backend,
+                static_inputs=list_static_inputs(self.schema_),
+            )
+            if fills:
+                network = ImputedInputs(network, flagged, fill=self.impute)
+            return network.to(DTYPES[self.dtype])
+
+        return [draw(name, seed) for name, seed in zip(cycle(names), seeds, strict=False)]
 
     def _read_validation(self, validation: Any) -> Sequences:
         """Return sequences of validation data."""

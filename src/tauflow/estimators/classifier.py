@@ -1,6 +1,6 @@
 """One class per sequence."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -22,6 +22,7 @@ from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
 from tauflow.tabular.cell_values import find_missing
 from tauflow.tabular.sequences import Sequences
+from tauflow.training.defaults import DEFAULT_MODELS
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -63,6 +64,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             scores take the columns of ``predict_proba`` in that order.
     """
 
+    model: str | Sequence[str] = DEFAULT_MODELS  # type: ignore[assignment]  # others take one
     ensemble: int | str = AUTO
     class_weight: Mapping[Any, float] | str | None = None
     calibrate: str | None = None

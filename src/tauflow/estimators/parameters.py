@@ -19,10 +19,11 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     """Parameters of every estimator.
 
     Args:
-        model: name of a cell or a whole model in the catalog; or, to predict one class or numbers
-            per sequence, ``"auto"``: an ensemble, selected on five folds or the validation data, of
-            networks and gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` has
-            the scores of all of them, ``notes_`` what was selected and how much better it is.
+        model: name of a cell or a whole model in the catalog. To predict one class or numbers per
+            sequence also several names, of which the networks of an ensemble are in turn; or
+            ``"auto"``: an ensemble, selected on five folds or the validation data, of networks and
+            gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` has the scores of
+            all of them, ``notes_`` what was selected and how much better it is.
         hidden_size: number of neurons.
         options: further arguments of the model's constructor, such as ``num_layers``.
         epochs: largest number of passes over the training data.

@@ -1,6 +1,7 @@
 """Numbers of a sequence."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +15,7 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
 from tauflow.tabular.cell_values import Floats, check_no_datetimes
 from tauflow.tabular.sequences import Sequences
+from tauflow.training.defaults import DEFAULT_MODELS
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -42,6 +44,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
         {shared}
     """
 
+    model: str | Sequence[str] = DEFAULT_MODELS  # type: ignore[assignment]  # others take one
     ensemble: int | str = AUTO
 
     _is_ensemble: ClassVar[bool] = True

@@ -11,6 +11,8 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.runs.portfolio import AUTO
 
+from .training import list_models
+
 
 @contextmanager
 def restore_on_failure(estimator: object) -> Iterator[None]:
@@ -78,9 +80,15 @@ def check_parameters(estimator: Any, reads_ahead: str) -> None:
             f"time_limit goes with model={AUTO!r}, which fits what it tries into a time. Set "
             f"epochs for model={model!r}."
         )
-    if reads_ahead and not get_model_info(model).is_causal(options):
+    names = list_models(model)
+    if len(names) > 1 and not estimator._is_ensemble:
         raise ArgumentError(
-            f"model={model!r} with these options reads {reads_ahead}. Choose one that goes "
+            f"{type(estimator).__name__} takes the name of one model, got {model!r}."
+        )
+    ahead = [name for name in names if not get_model_info(name).is_causal(options)]
+    if reads_ahead and ahead:
+        raise ArgumentError(
+            f"model={ahead[0]!r} with these options reads {reads_ahead}. Choose one that goes "
             "forwards in time only."
         )
 

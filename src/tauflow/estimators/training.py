@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.models.wrappers import Ensemble, list_members
+from tauflow.models.wrappers import Ensemble, ImputedInputs, list_members
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
 from tauflow.tabular.cell_values import Indices
 from tauflow.tabular.sequences import Sequences
@@ -87,6 +88,20 @@ class TrainingPlan:
     seed: int
     goes_on: bool
     folds: Sequence[tuple[Indices, Indices]] = ()
+
+
+def list_models(model: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the models whose networks take turns in an ensemble.
+
+    Raises:
+        ArgumentError: there are none, or one of several is ``"auto"``.
+    """
+    names = (model,) if isinstance(model, str) else tuple(model)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"model must be a name or several, got {model!r}.")
+    if AUTO in names and len(names) > 1:
+        raise ArgumentError(f"model={AUTO!r} chooses models itself. Leave out the others.")
+    return names
 
 
 def resolve_options(
@@ -276,9 +291,9 @@ def fit_networks(
         "device": select_device(estimator.device),
         "progress": bool(estimator.verbose),
     }
-    calls = estimator.callbacks or ()
+    how["callbacks"] = estimator.callbacks or ()
     results = [
-        train(one, train=kept, valid=rest, seed=number, recipe=recipe, callbacks=calls, **how)
+        _train(one, kept, rest, seed=number, recipe=recipe, **how)
         for number, one, (kept, rest) in zip(seeds, networks, cycle(batches), strict=False)
     ]
     refits = [build_refit_recipe(recipe, result.best_epoch) for result in results]
@@ -290,9 +305,20 @@ def fit_networks(
             networks = estimator._initialise(whole, task, seeds)
             data = estimator._make_batch(whole)
             for number, one, refit in zip(seeds, networks, again, strict=True):
-                train(one, train=data, seed=number, recipe=refit, **how)
+                _train(one, data, None, seed=number, recipe=refit, **{**how, "callbacks": ()})
     estimator.module_ = networks[0]
     if len(networks) > 1:
         several = Ensemble(networks, task.kind)
         estimator.module_ = several.eval()
     return results[0]
+
+
+def _train(
+    network: nn.Module, learned: SequenceBatch, held: SequenceBatch | None, **how: Any
+) -> TrainingResult:
+    """Train a network on batches as the estimator makes them."""
+    if isinstance(network, ImputedInputs):
+        held = None if held is None else network.prepare(held)
+        learned = network.prepare(learned)
+        network = network.wrapped_models[0]
+    return train(network, train=learned, valid=held, **how)

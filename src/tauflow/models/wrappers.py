@@ -13,7 +13,7 @@ from tauflow._internal.init_args import CaptureInitArgs
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TASKS
-from tauflow.data.imputation import impute_with_indicators
+from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.errors import ArgumentError
 
 _MIN_PROBABILITY = 1e-12  # a probability of 0 has no logarithm
@@ -145,11 +145,15 @@ class ImputedInputs(AbstractModelWrapper):
     Args:
         model: the model, trained on such inputs.
         flagged: numbers of the features that get an input more.
+        fill: what stands for a missing value: ``"last"`` or ``"mean"``, which is 0.
     """
 
-    def __init__(self, model: nn.Module, flagged: Sequence[int]) -> None:
+    def __init__(
+        self, model: nn.Module, flagged: Sequence[int], *, fill: str = IMPUTE_STRATEGIES[0]
+    ) -> None:
         super().__init__()
         self.model, self.flagged = model, tuple(flagged)
+        self.fill = check_one_of(IMPUTE_STRATEGIES, fill=fill)
 
     @property
     def wrapped_models(self) -> Sequence[nn.Module]:
@@ -161,6 +165,10 @@ class ImputedInputs(AbstractModelWrapper):
         """True: the wrapper takes the (B, T, I) mask of measured features."""
         return True
 
+    def prepare(self, batch: SequenceBatch) -> SequenceBatch:
+        """Return a batch as the model takes it, for training it."""
+        return impute_with_indicators(batch, self.flagged, fill=self.fill)
+
     def forward(
         self,
         x: Tensor,
@@ -170,9 +178,24 @@ class ImputedInputs(AbstractModelWrapper):
         observed: Tensor | None = None,
     ) -> tuple[Tensor, None]:
         """Return the prediction of the model, (B, T, O) or (B, O), and no state."""
-        batch = SequenceBatch(x, x.new_zeros(len(x)), dt, mask, observed)
-        filled = impute_with_indicators(batch, self.flagged)
-        return self.model(filled.x, dt=dt, mask=mask)[0], None
+        x = self._fill_in(x, mask, observed)
+        return self.model(x, dt=dt, mask=mask)[0], None
+
+    def quantiles(
+        self,
+        x: Tensor,
+        *,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> Tensor:
+        """Return the quantiles of the model, (..., O, Q)."""
+        x = self._fill_in(x, mask, observed)
+        quantiles: Tensor = self.model.quantiles(x, dt=dt, mask=mask)  # type: ignore[operator]
+        return quantiles
+
+    def _fill_in(self, x: Tensor, mask: Tensor | None, observed: Tensor | None) -> Tensor:
+        return self.prepare(SequenceBatch(x, x.new_zeros(len(x)), mask=mask, observed=observed)).x
 
 
 class Calibrated(AbstractModelWrapper):
@@ -236,8 +259,11 @@ class Calibrated(AbstractModelWrapper):
 
 
 def list_members(model: nn.Module) -> list[nn.Module]:
-    """Return the networks that a model wraps: the members of an ensemble, or the one that it is."""
-    if isinstance(model, AbstractModelWrapper):
+    """Return the networks that a model wraps: the members of an ensemble, or the one that it is.
+
+    One with :class:`ImputedInputs` keeps them, as it is called like the others with them only.
+    """
+    if isinstance(model, AbstractModelWrapper) and not isinstance(model, ImputedInputs):
         return [part for wrapped in model.wrapped_models for part in list_members(wrapped)]
     return [model]
 

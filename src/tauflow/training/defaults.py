@@ -32,6 +32,8 @@ FORECAST_RECIPE = Recipe(
 )
 """Of forecasts at any time, with so many epochs that :data:`FORECAST_STEPS` are taken."""
 FORECAST_STEPS = 600
+DEFAULT_MODELS = ("gru-d", "cfc-mmrnn")
+"""Of estimators that predict one class, or numbers, per sequence: networks of both are averaged."""
 DEFAULT_HIDDEN_SIZE = 32
 """Neurons."""
 DEFAULT_VALIDATION_FRACTION = 0.15

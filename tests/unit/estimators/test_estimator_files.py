@@ -15,6 +15,7 @@ from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceR
 KINDS = {
     SequenceClassifier: {
         "class_weight": {"up": 2.0, "down": 1.0},
+        "model": "cfc",
         "options": {"backbone_units": 4},
     },
     SequenceRegressor: {"model": "gru-d", "dtype": "float64", "recipe": {"betas": (0.8, 0.9)}},

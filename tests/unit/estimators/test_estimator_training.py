@@ -48,7 +48,7 @@ def test_it_is_what_a_user_would_write():
     tauflow.train(model, train=data, recipe=recipe, seed=seed)
     with torch.no_grad():
         logits, _ = model(data.x, dt=data.dt, mask=data.mask)
-    fitted = SequenceClassifier(**WHOLE, input_limit=None).fit(X, y, t=t)
+    fitted = SequenceClassifier(**WHOLE, model="cfc", input_limit=None).fit(X, y, t=t)
     found = fitted.predict_proba(X, t=t)
     np.testing.assert_allclose(found, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
 
@@ -104,7 +104,8 @@ def test_the_unit_of_time_is_the_median_gap_and_is_kept():
 @pytest.mark.filterwarnings("ignore:the training loss rose")
 def test_validation_keeps_the_best_epoch():
     X, t, y, _ = sequences()
-    share = SequenceClassifier(**{**SMALL, "epochs": 6, "lr": 0.3}, validation_fraction=0.25)
+    settings = {**SMALL, "model": "cfc", "epochs": 6, "lr": 0.3}
+    share = SequenceClassifier(**settings, validation_fraction=0.25)
     given = {"X": X[:6], "y": y[:6], "t": t[:6]}
     for fitted in (share.fit(X, y, t=t), share.fit(X, y, t=t, validation=given)):
         history = fitted.result_.history

@@ -182,7 +182,8 @@ def test_a_forecaster_does_not_forecast_what_is_static(tmp_path):
 def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
     table, y, _ = long_table()
     wide = pivoted(table)
-    fitted = SequenceClassifier(**SMALL, input_limit=None).fit(wide, y, **WIDE)
+    settings = {**SMALL, "model": "cfc", "input_limit": None}
+    fitted = SequenceClassifier(**settings).fit(wide, y, **WIDE)
     expected = fitted.predict_proba(wide)
     schema, path = fitted.schema_, tmp_path / "old.safetensors"
     preparation = Preparation(

@@ -57,7 +57,7 @@ def test_text_is_a_category_with_an_input_for_each(model):
 def test_inputs_are_those_of_tables():
     frame, _, y, _ = table()
     labels = frame.assign(y=np.repeat(y, frame.groupby("who").size()))
-    plain = {"validation_fraction": 0, "input_limit": None}
+    plain = {"validation_fraction": 0, "input_limit": None, "model": "cfc"}
     fitted = SequenceClassifier(**SMALL, **plain).fit(labels, "y", **ROLES)
     split = {"train": list(range(22)), "valid": [22], "test": [23]}
     inside = SequenceClassifier(**SMALL, **plain)
