@@ -102,13 +102,13 @@ def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
         rows=rows,
         num_text_columns=4,
         caption=f"From {names}: {_describe_terms(found)}. "
-        "Validation, of seed 0, chooses the network, too, as a user would; the best test score of "
-        "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
-        "all networks' validation and test scores: where it is near 0, validation says nothing of "
-        "the test part, and the network named is as good as drawn. "
+        "The network has the best validation score of seed 0, as a user would choose it; "
+        "the best test score of all networks is known only afterwards. 'Ranks agree' is Spearman's "
+        "correlation of the validation and test scores of all networks: near 0, validation does "
+        "not predict the test score, and the choice is as good as a random one. "
         f"{sum(ends)} of {format_count(len(ends), 'network')} chose the smallest or the largest "
-        "value of a setting "
-        "that was tried: a wider search may change the order. † fewer seeds than asked for.",
+        "value of a setting that was tried: a wider search may change the order. † fewer seeds "
+        "than requested.",
     )
 
 

@@ -70,9 +70,9 @@ def tabulate_papers(found: ResultsSummary) -> SummaryTable:
         headers=("paper", "tables", "rows", *VERDICTS, "runs", "training"),
         rows=rows,
         num_text_columns=1,
-        caption="Tables and rows with results, of all that are trained. Rows that are none of the "
-        "five have nothing to be judged by. Runs and time of training are those of the rows shown; "
-        "runs that tables of two papers have in common count for both.",
+        caption="How many tables and rows have results, of those that are trained. The other rows "
+        "with results cannot be judged, as the paper gives no comparable number. Runs and training "
+        "times are those of these rows; runs of a row that two papers share count for both.",
     )
 
 

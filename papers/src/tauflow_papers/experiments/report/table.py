@@ -88,8 +88,8 @@ LOOKS_AHEAD_NOTE = (
     "with a target at every step this is not a forecast."
 )
 BEST_EPOCH_NOTE = (
-    "Best epoch: the mean of each run's best test score after any epoch, which nobody can choose "
-    "beforehand; the published scores may be of that kind."
+    "Best epoch: the mean of each run's best test score after any epoch, which is known only "
+    "afterwards; the published scores may be of that kind."
 )
 NUMBER_COLUMNS = range(1, 6)
 """Columns that hold numbers."""
