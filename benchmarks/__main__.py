@@ -26,6 +26,7 @@ COMMANDS = (
         "pretrained",
         "products",
         "regress",
+        "sample-size",
         "scan",
         "truth",
         "calibration",

@@ -3,7 +3,7 @@
 import io
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tauflow.estimators import SequenceClassifier, SequenceRegressor
 Array = NDArray[Any]
 Scores = dict[str, float]
 STAYS = 1000
+SET_SIZE = 4000
 _STATIC = ("Age", "Gender", "Height", "ICUType")
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -65,6 +66,12 @@ class Sequences:
     def simple(self) -> tuple[str, ...]:
         """Methods that are no network."""
         return (*self.trivial, "boosting")
+
+    def with_folds(self, folds: Sequence[tuple[Array, Array]]) -> "Sequences":
+        """Return the task with other folds."""
+        task = replace(self, folds=folds)
+        task.__dict__["summaries"] = self.summaries  # which are those of the same sequences
+        return task
 
     def answer(self, method: str, fold: int) -> Array:
         """Return what a method, fitted to the training sequences of a fold, predicts."""
@@ -141,19 +148,19 @@ def _grouped(table: pandas.DataFrame, id: str, time: str, features: Sequence[str
     return groups, X, [rows[time].to_numpy(np.float64) for rows in groups]
 
 
-def load_physionet(data: Path, first: int = 0) -> Sequences:
-    """Return 1,000 stays of PhysioNet 2012, set A, in the order of their numbers, and who died."""
+def load_physionet(data: Path, first: int = 0, count: int = STAYS) -> Sequences:
+    """Return stays of PhysioNet 2012, in the order of sets and numbers, and who died."""
     frames = []
-    with tarfile.open(data / "physionet2012/set-a.tar.xz") as archive:
-        for member in archive:
-            if member.name.endswith(".txt"):
-                content = archive.extractfile(member)
-                assert content is not None
-                frame = pandas.read_csv(io.BytesIO(content.read()))
-                frames.append(frame.assign(stay=int(Path(member.name).stem)))
+    for part in "ab" if first + count > SET_SIZE else "a":
+        with tarfile.open(data / f"physionet2012/set-{part}.tar.xz") as archive:
+            for member in archive:
+                if member.name.endswith(".txt"):
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    frame = pandas.read_csv(io.BytesIO(content.read()))
+                    frames.append(frame.assign(stay=int(Path(member.name).stem)))
     ordered = sorted(frames, key=lambda frame: int(frame["stay"].iloc[0]))
-    kept = ordered[first : first + STAYS]
-    long = pandas.concat(kept)
+    long = pandas.concat(ordered[first : first + count])
     long = long[
         long["Parameter"].notna() & (long["Parameter"] != "RecordID") & (long["Value"] != -1)
     ]
@@ -167,7 +174,8 @@ def load_physionet(data: Path, first: int = 0) -> Sequences:
     for name in _STATIC:  # one value per stay
         table[name] = table.groupby("stay")[name].transform("first")
     _, X, t = _grouped(table, "stay", "hours", features)
-    outcomes = pandas.read_csv(data / "physionet2012/Outcomes-a.txt", index_col="RecordID")
+    files = sorted((data / "physionet2012").glob("Outcomes-?.txt"))
+    outcomes = pandas.concat(pandas.read_csv(path, index_col="RecordID") for path in files)
     y = outcomes["In-hospital_death"].loc[np.unique(table["stay"])].to_numpy()
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(y, y))
     title = f"PhysioNet 2012: death in hospital, {len(y)} stays, {y.sum()} died, five folds"
