@@ -14,7 +14,7 @@ from .expression import evaluate, fill_in, move_bounds
 from .stored import MissingResultError, StoredResults
 
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
-UNAVAILABLE, UNMEASURED = "cannot be had", "not measured yet"
+UNAVAILABLE, UNMEASURED = "cannot be measured", "not measured yet"
 VERDICTS = (HOLDS, PARTLY, FAILS, UNAVAILABLE, UNMEASURED)
 _MANY = 4
 """From how many rows on that lack the same their names are left out."""
@@ -93,7 +93,7 @@ class JudgedClaim:
         reason: the claim's, filled in; empty where the results for it are not there.
         missing: the result that a rule needs and that is not stored; empty if all are.
         lacks: what the rows that were read lack for a verdict, as ``papers/PROTOCOL.md`` says.
-        untraced: whether a number comes from sources that cannot be had again.
+        untraced: whether a number comes from sources that are not available any more.
         has_bounds: whether the rule compares with numbers of ours.
         depends: whether another verdict follows if one of these is moved by a fifth.
     """

@@ -39,7 +39,7 @@ class StoredResults:
     """What is stored in a folder of results and a folder of figures.
 
     ``incomplete`` gathers the rows that were read and what each lacks for a verdict, ``untraced``
-    whether any number read comes from sources that cannot be had again; :meth:`forget` clears both.
+    whether any number read comes from sources that are gone; :meth:`forget` clears both.
 
     Args:
         results_dir: with the runs of tables, and the studies' numbers.

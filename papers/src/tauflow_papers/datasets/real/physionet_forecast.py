@@ -72,7 +72,7 @@ PHYSIONET_FORECAST = DatasetCard(
         "these are drawn by split_seed.",
         "The published hourly means leave out the first line of each hour and the last hour, as "
         "the loop over lines drops them; here they count.",
-        "Set C, which the published numbers include, cannot be had: 8,000 of 12,000 records. Draws "
+        "Set C, which the published numbers include, is missing: 8,000 of 12,000 records. Draws "
         "of the split differ by more than models do, so compare with persistence on the same test "
         "part.",
     ),

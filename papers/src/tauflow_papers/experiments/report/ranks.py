@@ -79,7 +79,7 @@ class Ranking:
         p_value: of Friedman's test that all models rank alike.
         critical_difference: of mean ranks, above which two models differ by Nemenyi's test.
         incomplete: tasks that are left out, as a model lacks runs there.
-        untraced: runs of the tasks from sources that cannot be had again.
+        untraced: runs of the tasks from sources that are not available any more.
     """
 
     standings: tuple[Standing, ...]

@@ -28,7 +28,7 @@ class RowSummary:
         remark: what was looked into, for a row that is worse or has a remark; how far training
             came, for one that is unfinished.
         expected: what a run is expected to take, for a row without results.
-        untraced: runs from sources that cannot be had again.
+        untraced: runs from sources that are not available any more.
     """
 
     row: Row

@@ -57,7 +57,7 @@ class Grid:
         return sorted(found, key=lambda r: r.seed)
 
     def count_untraced(self, row: Row) -> int:
-        """Return how many runs of a row come from sources that cannot be had again."""
+        """Return how many runs of a row come from sources that are not available any more."""
         return len(find_untraced(self.get_runs(row), self.results_dir)) if self.results_dir else 0
 
     def get_best_setting(self, row: Row) -> Setting | None:
