@@ -101,4 +101,5 @@ def _mean(rows: Sequence[Row], name: str, digits: int, factor: float = 1.0) -> s
         return "overflows"
     values = factor * np.array([row[name] for row in rows])
     spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{values.mean():.{digits}f}{spread}"
+    mean = round(float(values.mean()), digits) + 0.0  # without the sign of -0
+    return f"{mean:.{digits}f}{spread}"
