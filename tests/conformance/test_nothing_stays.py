@@ -12,6 +12,7 @@ from torch import nn
 
 from tauflow.kernels.trace import trace_cache
 from tauflow.kernels.trace.capture import CapturedStep
+from tauflow.kernels.trace.traced_kernel import INTERPRETER_TRACES
 
 B, T, D = 3, 12, 2
 
@@ -73,6 +74,7 @@ def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
         return watch(*given)._replace(parameter_graph=None)
 
     monkeypatch.setattr(trace_cache, "capture_step", forgetful)
+    monkeypatch.setattr(INTERPRETER_TRACES, "traces", {})  # those of other tests
     model = variants.model(name).float()
     model.backend = "numba"
     assert_nothing_stays(model, torch.randn(B, T, D))

@@ -28,7 +28,7 @@ def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch
     said = call("doctor").output
     assert torch.__version__ in said
     assert "no-such-package (not installed)" in said
-    assert re.search(r"numba +. NeuronalLTCCell, .* nothing", said)
+    assert re.search(r"numba +. LTCCell, .* nothing", said)
     assert re.search(r"numba +. PhasedLSTMCell .* its step cannot be traced", said)
     hindrance = "nothing" if torch.cuda.is_available() else "no CUDA device"
     assert re.search(rf"triton +. LTCCell, .* {hindrance}", said)
