@@ -67,7 +67,9 @@ NAMED_PACKAGES = (
     *("analysis", "compat", "data", "evaluation", "kernels", "models", "plotting", "predict"),
     *("pretraining", "runs", "sequence", "solvers", "tabular", "training", "wirings", "zoo"),
 )
-NAMED_PAPERS = ("claims", "cli", "datasets", "figures", "theory")
+NAMED_PAPERS = (
+    *("claims", "cli", "datasets", "experiments/run", "experiments/spec", "figures", "theory"),
+)
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
     *("sheet", "tape", "told", "whole"),

@@ -54,7 +54,7 @@ def run_ensemble_job(
 ) -> RunRecord:
     """Train the members of an ensemble, and score the mean of what they predict.
 
-    The validation score is the mean over folds of that of their own members: no record is scored
+    The validation score is the mean over folds of that of its members: no record is scored
     by a network that learned from it.
 
     Args:
@@ -68,17 +68,17 @@ def run_ensemble_job(
     for jobs in make_member_jobs(job):
         data = load(jobs[0])
         assert data.valid is not None, f"{job.part.dataset} has no validation part"
-        own: list[nn.Module] = []
-        for one in jobs:
-            if one.model.cell == BOOSTING:
-                own.append(fit_boosted_trees(data))
+        members: list[nn.Module] = []
+        for member_job in jobs:
+            if member_job.model.cell == BOOSTING:
+                members.append(fit_boosted_trees(data))
                 continue
-            record, model = train(one, data)
-            own.append(model.eval())
+            record, model = train(member_job, data)
+            members.append(model.eval())
             parameters += record.parameters or 0
             seconds += record.seconds or 0.0
-        valid.append(evaluate(_join(own, data), data.valid, metric=job.metric))
-        models += own
+        valid.append(evaluate(_join(members, data), data.valid, metric=job.metric))
+        models += members
     return RunRecord(
         **make_record_header(job, started),
         status=DONE,

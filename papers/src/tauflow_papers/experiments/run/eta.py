@@ -133,9 +133,9 @@ class EtaEstimator:
         Known from the job's own epochs, else from other runs of its row, now or earlier, else
         guessed: the mean of the rows that are known. ``None`` if nothing is known at all.
         """
-        own = self._make_epoch_time(job)
-        if own is not None:
-            return own.mean
+        epoch_time = self._make_epoch_time(job)
+        if epoch_time is not None:
+            return epoch_time.mean
         rows = self._compute_row_paces()
         return rows.get(job.row, statistics.fmean(rows.values()) if rows else None)
 
@@ -147,10 +147,10 @@ class EtaEstimator:
         return self._predict_next_epoch_seconds(job)
 
     def _predict_next_epoch_seconds(self, job: Job) -> float:
-        own = self._make_epoch_time(job)
+        epoch_time = self._make_epoch_time(job)
         return (
-            own.predict_epoch_seconds(self.count_finished_epochs(job) + 1)
-            if own is not None
+            epoch_time.predict_epoch_seconds(self.count_finished_epochs(job) + 1)
+            if epoch_time is not None
             else self.estimate_epoch_seconds(job) or 0.0
         )
 
@@ -171,14 +171,14 @@ class EtaEstimator:
 
     def _estimate_remaining_seconds(self, job: Job) -> float | None:
         """Return the seconds that a job still takes, if anything is known."""
-        own = self._make_epoch_time(job)
-        if own is not None:
-            return own.predict_remaining_seconds(self.count_finished_epochs(job))
+        epoch_time = self._make_epoch_time(job)
+        if epoch_time is not None:
+            return epoch_time.predict_remaining_seconds(self.count_finished_epochs(job))
         pace = self.estimate_epoch_seconds(job)
         return None if pace is None else self._count_remaining_epochs(job) * pace
 
     def estimate_seconds_left(self) -> float | None:
-        """Estimate how long the jobs that have not ended will take; ``None`` if nobody can tell.
+        """Estimate how long the jobs that have not ended will take; ``None`` if it cannot be told.
 
         Jobs go to the first worker that is free, in their order, those begun first.
         """

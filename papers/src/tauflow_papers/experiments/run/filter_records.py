@@ -37,7 +37,7 @@ def read_table_records(
 
     A run of another table counts if data, network, recipe and seed are those of a row; it gets the
     row's name, and keeps that of the table it was made for. A run of the table counts for all of
-    its rows that train the same; where such a row has a run of its own, that one counts.
+    its rows that train the same; if such a row has a run itself, that one counts.
 
     Args:
         experiment: the table.
@@ -49,8 +49,8 @@ def read_table_records(
     Raises:
         DataError: a line is whole JSON but not a record.
     """
-    own, warnings = result_file.read_records(Paths(results_dir).results_file(experiment.name))
-    return [*_find_shared(experiment, own, results_dir), *own], warnings
+    records, warnings = result_file.read_records(Paths(results_dir).results_file(experiment.name))
+    return [*_find_shared(experiment, records, results_dir), *records], warnings
 
 
 def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRecord]:
@@ -58,14 +58,14 @@ def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRe
 
     Each has the name of the row for which it counts as well.
     """
-    own, _ = result_file.read_records(Paths(results_dir).results_file(experiment.name))
-    return _find_shared(experiment, own, results_dir)
+    records, _ = result_file.read_records(Paths(results_dir).results_file(experiment.name))
+    return _find_shared(experiment, records, results_dir)
 
 
 def _find_shared(
-    experiment: Experiment, own: Iterable[RunRecord], results_dir: Path
+    experiment: Experiment, of_table: Iterable[RunRecord], results_dir: Path
 ) -> list[RunRecord]:
-    found = _copy_to_equal_rows(experiment, own)
+    copied = _copy_to_equal_rows(experiment, of_table)
     for other in experiment.runs_of:
         records, _ = result_file.read_records(Paths(results_dir).results_file(other))
         for record in records:
@@ -73,8 +73,8 @@ def _find_shared(
                 record.status == DONE
                 and (name := _find_matching_row(experiment, record)) is not None
             ):
-                found.append(replace(record, row=name))
-    return found
+                copied.append(replace(record, row=name))
+    return copied
 
 
 def _copy_to_equal_rows(experiment: Experiment, records: Iterable[RunRecord]) -> list[RunRecord]:

@@ -74,23 +74,23 @@ def rank_settings(
         known: finished runs by their keys.
         seeds: runs of each setting.
     """
-    found: list[ScoredSetting] = []
+    settings: list[ScoredSetting] = []
     jobs = make_search_jobs(experiment, row, seeds)
     for setting in row.search:
-        own, jobs = jobs[:seeds], jobs[seeds:]
-        runs = [known[job.key] for job in own if job.key in known]
+        of_setting, jobs = jobs[:seeds], jobs[seeds:]
+        runs = [known[job.key] for job in of_setting if job.key in known]
         values = [get_validation_score(record) for record in runs]
         scores = [value for value in values if value is not None]
         score = statistics.fmean(scores) if len(scores) == seeds else None
-        found.append(ScoredSetting(setting, tuple(runs), score))
-    if not found:
+        settings.append(ScoredSetting(setting, tuple(runs), score))
+    if not settings:
         return []
-    metric = found[0].setting.recipe.select_by or row.metric
+    metric = settings[0].setting.recipe.select_by or row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
     return sorted(
-        found,
-        key=lambda one: (
-            math.inf if one.score is None or math.isnan(one.score) else sign * one.score
+        settings,
+        key=lambda setting: (
+            math.inf if setting.score is None or math.isnan(setting.score) else sign * setting.score
         ),
     )
 
@@ -110,7 +110,11 @@ def find_best_setting(
         The setting, or ``None`` if the row searches none, or none has a score.
     """
     known = {record.key: record for record in records if record.status == DONE}
-    scored = [one for one in rank_settings(experiment, row, known, seeds) if one.score is not None]
+    scored = [
+        setting
+        for setting in rank_settings(experiment, row, known, seeds)
+        if setting.score is not None
+    ]
     return scored[0].setting if scored else None
 
 
@@ -246,22 +250,22 @@ def grid_search(
     path = effort.paths.results_file(experiment.name)
     outcome = run_jobs(make_search_jobs(experiment, varied, seeds), effort)
     ranked = rank_settings(experiment, varied, read_finished_runs(path), seeds)
-    found = [
+    rows = [
         Point(
-            one.setting.values,
-            replace(base, model=one.setting.model, recipe=one.setting.recipe, search=()),
-            one.records,
-            one.score,
+            setting.setting.values,
+            replace(base, model=setting.setting.model, recipe=setting.setting.recipe, search=()),
+            setting.records,
+            setting.score,
         )
-        for one in ranked
+        for setting in ranked
     ]
     chosen = not outcome.unfinished and ranked[0].score is not None
     later = [make_job(experiment, base, n, ranked[0].setting) for n in range(confirm * chosen)]
     outcome = outcome.combine(run_jobs(later, effort, force_start=not outcome.ran))
     known = read_finished_runs(path) if later else {}
     confirmed = tuple(known[job.key] for job in later if job.key in known)
-    best = found[0] if chosen else None
-    return Search(experiment, base, metric, tuple(found), best, confirmed, outcome)
+    best = rows[0] if chosen else None
+    return Search(experiment, base, metric, tuple(rows), best, confirmed, outcome)
 
 
 def _select_single_row(experiment: Experiment, name: str) -> Row:

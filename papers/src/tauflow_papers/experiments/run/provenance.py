@@ -47,7 +47,7 @@ def get_command() -> str:
 def check_can_store(folder: Path) -> None:
     """Refuse to put results into the repository from a source tree that cannot be traced.
 
-    Folders outside of the repository, and those that git ignores, are nobody's record.
+    Folders outside of the repository, and those that git ignores, are not recorded.
 
     Args:
         folder: where results will be written; it may not exist yet.
@@ -123,7 +123,7 @@ def update_traced(results_dir: Path, commits: Iterable[str | None]) -> None:
     tree = _find_repository(results_dir)
     if tree is None or ask_git(tree, "rev-parse", "--is-shallow-repository") != "false":
         return
-    traced = sorted({one for one in commits if one and is_traceable(tree, one)})
+    traced = sorted({commit for commit in commits if commit and is_traceable(tree, commit)})
     write_atomically(results_dir / TRACED_FILE, ("\n".join(traced) + "\n").encode())
 
 

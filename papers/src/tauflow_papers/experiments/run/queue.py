@@ -72,17 +72,17 @@ class QueueEntry:
 
     def _narrow(self, row: Row) -> Row:
         """Return a row that searches the values of this entry only."""
-        kept = tuple(
+        settings = tuple(
             setting
             for setting in row.search
             if all(setting.values.get(name) == value for name, value in self.only.items())
         )
-        if self.only and not kept:
+        if self.only and not settings:
             raise SpecificationError(
                 f"{self.table}, row {row.name!r} searches no setting with "
                 f"{', '.join(f'{k} = {v}' for k, v in self.only.items())}."
             )
-        return replace(row, search=kept)
+        return replace(row, search=settings)
 
 
 def read_queue(path: Path) -> tuple[QueueEntry, ...]:
@@ -98,7 +98,7 @@ def read_queue(path: Path) -> tuple[QueueEntry, ...]:
         where = f"{path}, run {number}"
         check_keys(where, entry, _ENTRY_KEYS)
         require_keys(where, entry, ("table", "rows"))
-        one = QueueEntry(
+        queued = QueueEntry(
             table=entry["table"],
             rows=tuple(entry["rows"]),
             seeds=entry.get("seeds", 1),
@@ -107,10 +107,10 @@ def read_queue(path: Path) -> tuple[QueueEntry, ...]:
             why=entry.get("why", ""),
         )
         try:
-            one.load()
+            queued.load()
         except TauflowError as error:
             raise SpecificationError(f"{where}: {error}") from error
-        entries.append(one)
+        entries.append(queued)
     return tuple(entries)
 
 
@@ -142,7 +142,7 @@ def run_queue(
     for entry in read_queue(path):
         say(f"{entry.table}: {', '.join(entry.rows)}, {entry.seeds} of the seeds. {entry.why}")
         try:
-            found = reproduce(
+            reproduced = reproduce(
                 entry.load(),
                 models=entry.rows,
                 seeds=entry.seeds,
@@ -156,7 +156,7 @@ def run_queue(
         except TauflowError as error:
             say(f"{entry.table}: {error}")
             continue
-        failures += found.failures
+        failures += reproduced.failures
     return failures
 
 
@@ -177,7 +177,7 @@ def collect_results(source: Path, results_dir: Path) -> dict[str, int]:
     for file in sorted(source.glob("*.jsonl")):
         records, _ = read_records(file)
         target = results_dir / file.name
-        there = {(one.key, one.started) for one in read_records(target)[0]}
+        there = {(record.key, record.started) for record in read_records(target)[0]}
         fresh = [r for r in records if (r.key, r.started) not in there]
         for record in fresh:
             if record.status in (DONE, FAILED):
@@ -195,7 +195,7 @@ def commit_results(results_dir: Path, added: Mapping[str, int]) -> str:
         added: how many runs were added, by file.
 
     Returns:
-        The subject of the commit, or why there is none.
+        The subject of the commit, or why nothing was committed.
     """
     update_traced(results_dir, list_commits(results_dir))
     subject = f"Store {format_count(sum(added.values()), 'run')} of the queue"

@@ -50,11 +50,11 @@ class Grid:
 
     def get_runs(self, row: Row) -> list[RunRecord]:
         """Return the finished runs of a row, by seed; of a search, those of the best setting."""
-        found = [r for r in self.records if r.row == row.name]
+        of_row = [r for r in self.records if r.row == row.name]
         if row.search:
             best = self.get_best_setting(row)
-            found = [r for r in found if best and r.key == self.make_job(row, r.seed, best).key]
-        return sorted(found, key=lambda r: r.seed)
+            of_row = [r for r in of_row if best and r.key == self.make_job(row, r.seed, best).key]
+        return sorted(of_row, key=lambda r: r.seed)
 
     def count_untraced(self, row: Row) -> int:
         """Return how many runs of a row come from sources that are not available any more."""
@@ -171,10 +171,10 @@ def _drop_repeated(experiment: Experiment, jobs: Iterable[Job]) -> list[Job]:
     first = {
         row.name: min((row.name, *find_equal_rows(experiment, row))) for row in experiment.rows
     }
-    kept: dict[tuple[str, str], Job] = {}
+    chosen: dict[tuple[str, str], Job] = {}
     for job in jobs:
-        kept.setdefault((first[job.row], job.hash), job)
-    return list(kept.values())
+        chosen.setdefault((first[job.row], job.hash), job)
+    return list(chosen.values())
 
 
 def _make_repetition_jobs(
@@ -193,7 +193,7 @@ def _make_repetition_jobs(
     for row in rows:
         tried = make_search_jobs(experiment, row)
         equal = map(experiment.row, find_equal_rows(experiment, row))
-        same = [job for one in equal for job in make_search_jobs(experiment, one)]
+        same = [job for other in equal for job in make_search_jobs(experiment, other)]
         best = find_best_setting(experiment, row, records)
         if any(job.key in left for job in (*tried, *same)):
             length = tried[0].recipe.epochs
@@ -243,8 +243,8 @@ def _read_matching_records(
     experiment: Experiment, results_dir: Path, say: Say = say_nothing
 ) -> tuple[RunRecord, ...]:
     """Return the finished runs whose configuration is that of a row today, whatever the seed."""
-    found, warnings = read_table_records(experiment, results_dir)
+    stored, warnings = read_table_records(experiment, results_dir)
     for warning in warnings:
         say(f"warning: {warning}")
-    kept = {r.key: r for r in found if r.status == DONE and matches_row(experiment, r)}
-    return tuple(kept.values())
+    finished = {r.key: r for r in stored if r.status == DONE and matches_row(experiment, r)}
+    return tuple(finished.values())

@@ -119,8 +119,8 @@ def compact_history(record: RunRecord) -> RunRecord:
     for key in _SCORE_KEYS:
         scores = {epoch: row[key] for epoch, row in rows.items() if row.get(key) is not None}
         epochs |= {pick(scores, key=scores.__getitem__) for pick in (min, max) if scores}
-    kept = (_shorten(row) for epoch, row in rows.items() if epoch in epochs)
-    return replace(record, history=tuple(kept))
+    shortened = (_shorten(row) for epoch, row in rows.items() if epoch in epochs)
+    return replace(record, history=tuple(shortened))
 
 
 def _shorten(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,24 +35,24 @@ def run_in_cluster(
 
     Raises:
         MissingExtraError: Dask is not installed.
-        ArgumentError: nobody answers at the address, or workers run several jobs at a time.
+        ArgumentError: no scheduler answers at the address, or workers run several jobs at a time.
     """
     with connect_workers(cluster, outlook.workers) as crew:
         outlook.workers = crew.size  # which its estimates go by
-        given = _make_portable(options)
+        portable = _make_portable(options)
 
         def call(number: int, job: Job) -> Callable[[], RunRecord]:
             ahead = outlook.get_required_seconds(
                 job, in_any_case=force_start and number < crew.size
             )
-            return partial(_run_job_remotely, job, ahead=ahead, **given)
+            return partial(_run_job_remotely, job, ahead=ahead, **portable)
 
         calls = ((job, call(number, job)) for number, job in enumerate(jobs))
-        for job, found in crew.run_calls(calls):
-            if isinstance(found, BaseException):
-                yield make_failure_record(job, describe_worker_failure(found), format_utc_now())
+        for job, outcome in crew.run_calls(calls):
+            if isinstance(outcome, BaseException):
+                yield make_failure_record(job, describe_worker_failure(outcome), format_utc_now())
             else:
-                yield found
+                yield outcome
 
 
 def _make_portable(options: dict[str, Any]) -> dict[str, Any]:

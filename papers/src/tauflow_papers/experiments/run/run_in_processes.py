@@ -1,4 +1,4 @@
-"""Run jobs in processes of their own, which end with the process that started them."""
+"""Run jobs in processes, which end with the process that started them."""
 
 import os
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ def run_in_processes(
 ) -> Iterator[RunRecord]:
     """Run jobs in several processes, and go on without those whose process dies.
 
-    A process that dies, often killed for want of memory, takes the pool with it. Nobody says which
-    job it had, so the jobs that were running are run again, each in a pool of its own.
+    A process that dies, often killed for want of memory, takes the pool with it. Which job
+    it had is not known, so the jobs that were running are run again, each in another pool.
 
     Args:
         jobs: what to run, each in one process.
@@ -81,6 +81,6 @@ def _run_pool(
 
 
 def _run_job_in_worker(job: Job, **options: Any) -> RunRecord:
-    """Run a job in a process of its own, with one thread."""
+    """Run a job in another process, with one thread."""
     torch.set_num_threads(1)
     return run_job(job, **options)

@@ -111,14 +111,14 @@ def _train(job: Job, places: Paths, deadline: Deadline | None, device: str | Non
 def _train_ensemble(
     job: Job, places: Paths, deadline: Deadline | None, device: str | None
 ) -> RunRecord:
-    """Train the members of a row that averages them, each in a folder of its own."""
+    """Train the members of a row that averages them, each in its folder."""
     checks = [] if deadline is None else [partial(deadline.check, epochs=job.recipe.epochs)]
 
-    def train(one: Job, data: TaskData) -> tuple[RunRecord, nn.Module]:
+    def train(member: Job, data: TaskData) -> tuple[RunRecord, nn.Module]:
         return train_job(
-            one,
+            member,
             data,
-            run_dir=one.directory(places.runs),
+            run_dir=member.directory(places.runs),
             resume=True,
             progress=False,
             callbacks=checks,

@@ -20,7 +20,7 @@ def get_stored_figures() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[2] / "docs" / "gallery"
 
 
-def choose_results(given: Path | None, table: str | None = None) -> Path:
+def choose_results(folder: Path | None, table: str | None = None) -> Path:
     """Return the folder of results that a command reads.
 
     Args:
@@ -31,8 +31,8 @@ def choose_results(given: Path | None, table: str | None = None) -> Path:
         ``results`` in the current folder, if it has results of the table; else the folder that
         comes with the package, if that has some; else ``results``.
     """
-    if given is not None:
-        return given
+    if folder is not None:
+        return folder
     stored = get_stored_results()
     return RESULTS if _has_results(RESULTS, table) or not _has_results(stored, table) else stored
 

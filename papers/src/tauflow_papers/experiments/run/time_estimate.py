@@ -97,7 +97,7 @@ def estimate_row(experiment: Experiment, row: Row, data_dir: Path | None = None)
     """
     jobs = make_row_jobs(experiment, row)
     paces: dict[str, tuple[float, float]] = {}
-    found = []
+    measured = []
     for job in jobs:
         steps = load_dataset(job.part, data_dir).train.x.shape[1]
         kind = f"{job.model} {job.recipe.batch_size} {job.recipe.accumulate}"
@@ -105,15 +105,15 @@ def estimate_row(experiment: Experiment, row: Row, data_dir: Path | None = None)
             paces[kind] = _measure_epoch_seconds(job, load_job_data(job, data_dir))
         training, scoring = paces[kind]
         epochs = job.recipe.epochs
-        whole = training * count_whole_epochs(job.recipe, steps) + scoring * epochs
-        found.append((training + scoring, whole))
+        total = training * count_whole_epochs(job.recipe, steps) + scoring * epochs
+        measured.append((training + scoring, total))
     return Estimate(
         experiment=experiment.name,
         row=row.name,
         config_hash=hash_jobs(jobs),
         epochs=jobs[0].recipe.epochs,
-        epoch=fmean(epoch for epoch, _ in found),
-        seconds=fmean(whole for _, whole in found),
+        epoch=fmean(epoch for epoch, _ in measured),
+        seconds=fmean(total for _, total in measured),
         timed=format_utc_now(),
         machine=results.describe_machine(),
     )

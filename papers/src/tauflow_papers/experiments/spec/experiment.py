@@ -27,7 +27,7 @@ def list_members(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], int]:
         SpecificationError: the options are not these.
     """
     options = dict(model.options)
-    members, own = options.pop("members", None), options.pop("options", {})
+    members, member_options = options.pop("members", None), options.pop("options", {})
     times = list(options.values())
     if not members or set(options) not in ({"folds"}, {"seeds"}) or times[0] < 1:
         raise SpecificationError(
@@ -36,7 +36,10 @@ def list_members(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], int]:
         )
     specs = [ModelSpec(name, model.hidden_size, head_init=model.head_init) for name in members]
     return (
-        tuple(one if one.cell in BASELINES else replace(one, options=own) for one in specs),
+        tuple(
+            spec if spec.cell in BASELINES else replace(spec, options=member_options)
+            for spec in specs
+        ),
         int(times[0]),
     )
 
@@ -239,10 +242,10 @@ class Experiment:
             return tuple(row for row in self.rows if row.status == READY)
         chosen: list[Row] = []
         for name in models:
-            found = [row for row in self.rows if name == row.name]
-            found = found or [row for row in self.rows if name == row.name.split("/")[0]]
-            found = found or [r for r in self.rows if name == r.part.name and r.status == READY]
-            for row in found or [self.row(name)]:
+            named = [row for row in self.rows if name == row.name]
+            named = named or [row for row in self.rows if name == row.name.split("/")[0]]
+            named = named or [r for r in self.rows if name == r.part.name and r.status == READY]
+            for row in named or [self.row(name)]:
                 if row.status != READY:
                     raise self._not_runnable_error(row)
                 if row not in chosen:

@@ -69,18 +69,18 @@ def read_settings(row: Row, grids: Grids) -> tuple[Setting, ...]:
         SpecificationError: a grid is none, or a value is impossible.
         ArgumentError: there is nothing to vary.
     """
-    given = [grids] if isinstance(grids, Mapping) else list(grids)
-    read = [read_grid(f"the grid of {row.name!r}", one) for one in given]
-    found: list[Settings] = []
-    for settings in (point for one in read for point in enumerate_points(one) if one):
-        if settings not in found:
-            found.append(settings)
-    if not found:
+    listed = [grids] if isinstance(grids, Mapping) else list(grids)
+    read = [read_grid(f"the grid of {row.name!r}", grid) for grid in listed]
+    points: list[Settings] = []
+    for settings in (point for grid in read for point in enumerate_points(grid) if grid):
+        if settings not in points:
+            points.append(settings)
+    if not points:
         raise ArgumentError(
             f"there is nothing to vary for {row.name!r}: the grid is empty. Give one, such as "
             '{"recipe": {"lr": [0.001, 0.01]}}.'
         )
-    return tuple(make_setting(row, settings) for settings in found)
+    return tuple(make_setting(row, settings) for settings in points)
 
 
 def make_setting(row: Row, settings: Settings) -> Setting:
@@ -95,13 +95,13 @@ def make_setting(row: Row, settings: Settings) -> Setting:
     """
     assert row.recipe is not None, "only rows that are ready are searched"
     assert row.model is not None, "only rows that are ready are searched"
-    said = nest_settings(settings)
-    own = {f.name for f in fields(ModelSpec)} - {"options"}
-    of_model = said.get("model", {}).items()
-    places = {key: value for key, value in of_model if key.partition(".")[0] in own}
+    nested = nest_settings(settings)
+    spec_fields = {f.name for f in fields(ModelSpec)} - {"options"}
+    of_model = nested.get("model", {}).items()
+    places = {key: value for key, value in of_model if key.partition(".")[0] in spec_fields}
     options = {key: value for key, value in of_model if key not in places}
     try:
-        recipe = Recipe.from_dict(merge_entries(row.recipe.to_dict(), said.get("recipe", {})))
+        recipe = Recipe.from_dict(merge_entries(row.recipe.to_dict(), nested.get("recipe", {})))
         options = merge_entries(row.model.options, options)
         model = replace(row.model, **merge_entries({}, places), options=options)
     except (TauflowError, TypeError) as error:
@@ -121,11 +121,11 @@ def enumerate_points(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
 
 def nest_settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return values by ``recipe`` and ``model`` and the name below, without what is not set."""
-    found: dict[str, dict[str, Any]] = {}
+    values_by_part: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         place, _, setting = name.partition(".")
-        found.setdefault(place, {})[setting] = value
-    return found
+        values_by_part.setdefault(place, {})[setting] = value
+    return values_by_part
 
 
 def format_label(settings: Settings) -> str:

@@ -25,13 +25,13 @@ def parameter_counts(
     Returns:
         Counts by row.
     """
-    given = dict(cards or {})
+    of_parts = dict(cards or {})
     counts: dict[str, int] = {}
     known: dict[tuple[str, str], int] = {}
     for row in experiment.rows:
         if row.status != READY or row.model is None:
             continue
-        card = given.get(row.part.name, DATASETS[row.part.dataset])
+        card = of_parts.get(row.part.name, DATASETS[row.part.dataset])
         key = (row.part.name, repr(row.model))
         if key not in known:
             known[key] = _count(row.model, card)
@@ -45,6 +45,6 @@ def _count(spec: ModelSpec, card: DatasetCard) -> int:
         return 0
     if spec.cell == ENSEMBLE:
         members, times = list_members(spec)
-        return times * sum(_count(one, card) for one in members)
+        return times * sum(_count(member, card) for member in members)
     with torch.random.fork_rng(devices=[]):
         return count_parameters(build_model(spec, card))

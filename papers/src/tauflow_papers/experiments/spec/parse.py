@@ -162,9 +162,9 @@ def check_keys(where: str, values: TomlTable, known: Iterable[str]) -> None:
             )
 
 
-def check_value_types(where: str, given: TomlTable) -> None:
+def check_value_types(where: str, values: TomlTable) -> None:
     """Raise :class:`SpecificationError` for the first value of the wrong type."""
-    for key, value in given.items():
+    for key, value in values.items():
         types = _TYPES.get(key)
         if types and (
             not isinstance(value, types) or isinstance(value, bool) != (types == (bool,))
@@ -313,8 +313,8 @@ def _build_published(entry: TomlTable, table: TomlTable, part: TomlTable, where:
     number: Published = _build_dataclass(
         Published, where, {**table.get("published", {}), **numbers}
     )
-    told = (number.mean, number.below, number.above, number.parameters)
-    if all(value is None for value in (*told, number.figure, number.absent)):
+    published = (number.mean, number.below, number.above, number.parameters)
+    if all(value is None for value in (*published, number.figure, number.absent)):
         raise SpecificationError(
             f"{where}: the key 'mean' is missing; add it, or 'below' or 'above' if the paper gives "
             "a bound only, or the 'figure' that shows the number, or why it is 'absent'."
@@ -327,8 +327,8 @@ def _build_model_spec(layers: Iterable[TomlTable], where: str) -> ModelSpec:
     require_keys(f"{where}, model", merged, ("cell", "hidden_size"))
     check_value_types(f"{where}, model", merged)
     places = [field.name for field in fields(ModelSpec) if field.name != "options"]
-    own = {key: merged.pop(key) for key in places if key in merged}
-    return ModelSpec(**own, options=merged)
+    moved = {key: merged.pop(key) for key in places if key in merged}
+    return ModelSpec(**moved, options=merged)
 
 
 def _build_recipe(layers: Iterable[TomlTable], where: str) -> Recipe:
@@ -339,9 +339,9 @@ def _build_recipe(layers: Iterable[TomlTable], where: str) -> Recipe:
             named = table.get("recipes", {})
             require_keys(f"{where}, [recipes]", named, (layer["recipe_from"],))
             base = named[layer["recipe_from"]]
-    own = {key: v for layer in others for key, v in layer.get("recipe", {}).items()}
+    recipe = {key: v for layer in others for key, v in layer.get("recipe", {}).items()}
     try:
-        return Recipe.from_dict({**base, **own})
+        return Recipe.from_dict({**base, **recipe})
     except TauflowError as error:
         raise SpecificationError(f"{where}, recipe: {error}") from error
 
@@ -380,10 +380,10 @@ def _expand_sweep(entry: TomlTable, where: str) -> list[TomlTable]:
         return [entry]
     rows: list[TomlTable] = []
     for combination in _enumerate_combinations(entry["sweep"], f"{where}, sweep"):
-        own = {kind: {**entry.get(kind, {}), **values} for kind, values in combination.items()}
+        parts = {kind: {**entry.get(kind, {}), **values} for kind, values in combination.items()}
         label = _format_label(combination)
         name = f"{entry['name']}-{label.replace(',', '').replace(' ', '-')}"
-        rows.append({**entry, **own, "name": name, "title": f"{entry['title']}, {label}"})
+        rows.append({**entry, **parts, "name": name, "title": f"{entry['title']}, {label}"})
     return rows
 
 
@@ -393,7 +393,7 @@ def _build_search(grid: TomlTable, layers: list[TomlTable], where: str) -> tuple
     if "epochs" in grid.get("recipe", {}):
         raise SpecificationError(
             f"{where}, search: epochs cannot be searched, for reports compare runs of one length. "
-            "Give each number of epochs a row of its own, or take the longest with select = "
+            "Give each number of epochs another row, or take the longest with select = "
             "'best'."
         )
     return tuple(

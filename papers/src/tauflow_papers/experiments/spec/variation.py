@@ -25,7 +25,7 @@ VARIATION_INFIX = "-with-"
 def make_variation(
     experiment: Experiment, changes: Mapping[str, Any], models: Iterable[str] | None = None
 ) -> Experiment:
-    """Return an experiment of its own, whose rows have other values of some settings.
+    """Return another experiment, whose rows have other values of some settings.
 
     Args:
         experiment: a table.
@@ -65,9 +65,9 @@ def make_variation(
                 raise
             rows.append(row)
     if all(new == old for new, old in zip(rows, experiment.rows, strict=True) if old in chosen):
-        given = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        changed = ", ".join(f"{name}={value!r}" for name, value in changes.items())
         raise SpecificationError(
-            f"{given} changes nothing: {', '.join(row.name for row in chosen)} of "
+            f"{changed} changes nothing: {', '.join(row.name for row in chosen)} of "
             f"{experiment.name} {'is' if len(chosen) == 1 else 'are'} so. Leave it out."
         )
     return replace(
@@ -103,13 +103,13 @@ def _vary_row(row: Row, changes: Mapping[str, Any]) -> Row:
     data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA_SECTION}.")}
     trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA_SECTION}.")}
     left = _vary_search(row, trained)
-    one = left[0] if len(left) == 1 else make_setting(row, trained)
+    setting = left[0] if len(left) == 1 else make_setting(row, trained)
     return replace(
         row,
         part=_vary_part(row.part, data),
         search_part=row.search_part and _vary_part(row.search_part, data),
-        model=one.model,
-        recipe=one.recipe,
+        model=setting.model,
+        recipe=setting.recipe,
         search=left if len(left) > 1 else (),
     )
 
@@ -120,15 +120,15 @@ def _vary_part(part: DatasetSpec, options: Mapping[str, Any]) -> DatasetSpec:
 
 def _check_options(row: Row, changes: Mapping[str, Any]) -> None:
     """Refuse what the model cannot be built with, before hours of other rows."""
-    own = {name: value for name, value in changes.items() if name.startswith("model.")}
-    if own:
+    model_changes = {name: value for name, value in changes.items() if name.startswith("model.")}
+    if model_changes:
         try:
-            build_model(make_setting(row, own).model, DATASETS[row.part.dataset])
+            build_model(make_setting(row, model_changes).model, DATASETS[row.part.dataset])
         except TauflowError as error:
             if isinstance(error, SpecificationError):
                 raise
             if _can_be_built(row):  # some need what only the loaded data say
-                raise invalid_point_error(row, own, error) from error
+                raise invalid_point_error(row, model_changes, error) from error
 
 
 def _can_be_built(row: Row) -> bool:
@@ -142,20 +142,20 @@ def _can_be_built(row: Row) -> bool:
 
 def _vary_search(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings that are left to choose from: what is changed is not searched."""
-    found: dict[str, Setting] = {}
-    for one in row.search:
-        new = make_setting(replace(row, model=one.model, recipe=one.recipe), changes)
-        left = _get_remaining_values(one.values, changes)
-        found.setdefault(repr(left), replace(new, label=format_label(left), values=left))
-    return tuple(found.values())
+    settings: dict[str, Setting] = {}
+    for setting in row.search:
+        new = make_setting(replace(row, model=setting.model, recipe=setting.recipe), changes)
+        left = _get_remaining_values(setting.values, changes)
+        settings.setdefault(repr(left), replace(new, label=format_label(left), values=left))
+    return tuple(settings.values())
 
 
 def _get_remaining_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the searched values that are not changed, those with changed entries with these."""
-    said = nest_settings(changes)
+    nested = nest_settings(changes)
     return {
         f"{place}.{name}": value
-        for place, own in nest_settings(values).items()
-        for name, value in merge_entries(own, said.get(place, {})).items()
-        if name in own and f"{place}.{name}" not in changes
+        for place, entries in nest_settings(values).items()
+        for name, value in merge_entries(entries, nested.get(place, {})).items()
+        if name in entries and f"{place}.{name}" not in changes
     }
