@@ -26,6 +26,7 @@ from .table_tasks import Array, Sequences, load_physionet
 ROOT = Path(__file__).parents[1]
 SIZES = (250, 500, 1000, 2000, 4000, 6400)
 METHODS = {"boosting": "boosting on summaries", "default": "default, five networks", "auto": "auto"}
+SCORES = {"AUROC": "higher", "Brier score": "lower"}
 TESTED = 1600
 
 
@@ -48,8 +49,9 @@ def run(arguments: argparse.Namespace) -> None:
     rows = read_rows(arguments.stored)
     if not arguments.only_plot:
         measure(arguments, rows)
-    for (method, size), scores in sorted(collect(rows).items()):
-        print(f"{method} {size} AUROC {np.mean(scores):.4f} ({len(scores)})")
+    for name in SCORES:
+        for (method, size), scores in sorted(collect(rows, name).items()):
+            print(f"{name} {method} {size} {np.mean(scores):.4f} ({len(scores)})")
     plot(rows, arguments.out)
 
 
@@ -82,33 +84,33 @@ def score(stays: Sequences, method: str, train: Array, test: Array) -> dict[str,
     return part.scored(part.y[test], part.answer(method, 0))
 
 
-def collect(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, int], list[float]]:
-    """Return the areas under the ROC curve by method and size."""
+def collect(rows: Iterable[dict[str, Any]], name: str) -> dict[tuple[str, int], list[float]]:
+    """Return one score by method and size."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
-        found[row["method"], row["size"]].append(row["scores"]["AUROC"])
+        found[row["method"], row["size"]].append(row["scores"][name])
     return found
 
 
-def plot(rows: Iterable[dict[str, Any]], out: Path) -> None:
-    """Draw the mean area under the ROC curve by size."""
+def plot(rows: list[dict[str, Any]], out: Path) -> None:
+    """Draw mean scores by size."""
     import matplotlib
     from matplotlib import pyplot as plt
     from matplotlib.ticker import NullLocator
 
     matplotlib.use("agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tauflow", "font.size": 9})
-    scores = collect(rows)
-    figure, ax = plt.subplots(figsize=(4.8, 3.2), layout="constrained")
-    for number, (method, label) in enumerate(METHODS.items()):
-        sizes = sorted(size for name, size in scores if name == method)
-        if sizes:
+    figure, axes = plt.subplots(len(SCORES), 1, figsize=(4.8, 5.6), layout="constrained")
+    for ax, (name, better) in zip(axes, SCORES.items(), strict=True):
+        scores = collect(rows, name)
+        for number, (method, label) in enumerate(METHODS.items()):
+            sizes = sorted(size for of_method, size in scores if of_method == method)
             means = [np.mean(scores[method, size]) for size in sizes]
             ax.plot(sizes, means, "os^"[number] + "-", color=f"C{number}", label=label)
-    ax.set(xscale="log", xlabel="stays to learn from", title="PhysioNet 2012, AUROC")
-    ax.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+        ax.set(xscale="log", xlabel="stays to learn from", title=f"{name} ({better} is better)")
+        ax.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False)
     figure.savefig(out, metadata={"Date": None})
     print(out)
