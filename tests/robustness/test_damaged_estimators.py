@@ -24,7 +24,8 @@ from tauflow.estimators import (
 from tauflow.estimators.files import KIND
 
 PARTS = range(2)
-SMALL = {"hidden_size": 3, "epochs": 1, "options": {"backbone_units": 3}, "random_state": 0}
+SMALL = {"hidden_size": 3, "epochs": 1, "random_state": 0}
+SMALL |= {"model": "cfc", "options": {"backbone_units": 3}}
 N, T = 24, 4
 _RNG = np.random.default_rng(0)
 X = _RNG.normal(size=(N, T, 2))
