@@ -25,7 +25,8 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
             gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` has the scores of
             all of them, ``notes_`` what was selected and how much better it is.
         hidden_size: number of neurons.
-        options: further arguments of the model's constructor, such as ``num_layers``.
+        options: further arguments of the model's constructor, such as ``num_layers``; of several
+            models those that all of them take.
         epochs: largest number of passes over the training data.
         lr: learning rate of Adam.
         batch_size: sequences per step.

@@ -94,14 +94,18 @@ def list_models(model: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the models whose networks take turns in an ensemble.
 
     Raises:
-        ArgumentError: there are none, or one of several is ``"auto"``.
+        ArgumentError: it is no name or list of names, or one of several is ``"auto"``.
     """
-    names = (model,) if isinstance(model, str) else tuple(model)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"model must be a name or several, got {model!r}.")
+    names = (model,) if isinstance(model, str) else model
+    is_list = isinstance(names, Sequence) and len(names) > 0
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(
+            f"model must be a name or several, got {model!r}. Give one of the catalog, such as "
+            '"gru-d", or a list of them.'
+        )
     if AUTO in names and len(names) > 1:
         raise ArgumentError(f"model={AUTO!r} chooses models itself. Leave out the others.")
-    return names
+    return tuple(names)
 
 
 def resolve_options(

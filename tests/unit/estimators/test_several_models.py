@@ -84,6 +84,8 @@ def test_others_take_one(kind):
     ("model", "match"),
     [
         ((), "a name or several"),
+        (None, "a name or several"),
+        (3, "a name or several"),
         ((1, "gru"), "a name or several"),
         (("gru", "auto"), "'auto' chooses"),
     ],
