@@ -1,6 +1,7 @@
 """How much of a forecast is each of the simple ones: what data not trained on say."""
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ def blend_forecasts(
     than 200 values, after every row. Without validation data a network of half the training, which
     forecasts what comes after its own data, stands for the others, and these keep all data to
     learn from. As they know more than it does, and boosting that is fitted to all data does too,
-    half of the answer stays with these where that is no worse than any other forecast. With fewer
-    than 200 values to choose by, the network is all of it.
+    half of the answer stays with these, unless another forecast is better by more than one standard
+    error. With fewer than 200 values to choose by, the network is all of it.
 
     Args:
         estimator: fitted, whose networks get shares.
@@ -179,7 +180,7 @@ def _choose_of_target(
     order = [count - 1, *range(count - 1)]  # of equal ones the network
     network = torch.eye(count)[-1].double()
     if not known.any():
-        return [float(one) for one in network]
+        return network.tolist()
     y = true[known, None].double()
 
     def score(prediction: Tensor) -> float:
@@ -197,5 +198,8 @@ def _choose_of_target(
     kept, own = network, chosen[-learned:].sum()
     if own > 0:
         kept = torch.cat([0 * chosen[:-learned], chosen[-learned:] / own])
-    half, best = (chosen + kept) / 2, min(score(some[:, [n]]) for n in range(count - 1))
-    return [float(one) for one in (half if score(some @ half[:, None]) <= best else chosen)]
+    half = (chosen + kept) / 2
+    errors = (some - y).abs()
+    more = (some @ half - y[:, 0]).abs() - errors[:, errors[:, :-1].mean(0).argmin()]
+    is_worse = more.mean() > more.std() / math.sqrt(len(more))
+    return (chosen if is_worse else half).tolist()

@@ -131,6 +131,15 @@ def test_no_forecast_is_better_than_what_is_chosen():
     assert _choose_of_target(guesses, true, torch.zeros(300, dtype=torch.bool)) == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize(("error", "is_kept"), [(1.02, True), (2.0, False)])
+def test_a_network_keeps_half_unless_it_is_worse_by_a_standard_error(error, is_kept):
+    torch.manual_seed(0)
+    true = torch.randn(100)
+    guesses = true[:, None] + torch.randn(100, 2).sign() * torch.tensor([1.0, error])
+    share = _choose_of_target(guesses, true, torch.ones(100, dtype=torch.bool))[-1]
+    assert (share >= 0.5) == is_kept
+
+
 def test_shares_of_a_model_do_nothing_in_training_and_are_saved(tmp_path):
     torch.manual_seed(0)
     model = ForecastModel(GRU(4, 3, return_sequences=False), [1], periods=(3.0,))
