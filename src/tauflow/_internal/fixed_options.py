@@ -1,8 +1,9 @@
 """Modules whose options are fixed once they are built."""
 
+import copy
 from abc import ABCMeta
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import getattr_static
 from types import FunctionType
 from typing import Any
@@ -15,7 +16,7 @@ from tauflow.errors import ArgumentError
 _ABSENT = object()
 _METHODS = (FunctionType, staticmethod, classmethod)
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
-_NOT_OPTIONS = frozenset({*_MODULE_ATTRIBUTES, "options", "_exact", "_parts_when_built", "_number"})
+_NOT_OPTIONS = frozenset({*_MODULE_ATTRIBUTES, "options", "_tensors_when_built", "_number"})
 
 
 def list_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:
@@ -52,8 +53,7 @@ class FixedOptionsModule(nn.Module):
         self.__dict__["_options_when_built"] = list_options(self)
         if _is_of_library(self):
             for part in self.modules():
-                if type(part) in _FIXED_CONTAINERS:
-                    part.__class__ = _FIXED_CONTAINERS[type(part)]
+                fix_part(part)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; one that is an option of a built module is an error."""
@@ -104,9 +104,8 @@ class FixedOptionsModule(nn.Module):
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Add a parameter; of the library's classes pruning and ``spectral_norm`` are an error."""
-        if name.endswith("_orig") and _is_of_library(self):  # theirs, before they add a hook
-            self._parameters[name.removesuffix("_orig")] = param
-            self._check_hooks()
+        if _is_of_library(self):
+            _check_no_pruning(self, name, param)
         super().register_parameter(name, param)
 
     def register_forward_hook(self, *args: Any, **options: Any) -> Any:
@@ -136,11 +135,7 @@ class FixedOptionsModule(nn.Module):
             ArgumentError: it is of the library's own classes, which run in kernels.
         """
         if _is_of_library(self):
-            raise ArgumentError(
-                f"{type(self).__name__} takes no hooks: kernels run all steps at once. Register "
-                "hooks on the outer module (the sequence module or model), compute parameters by "
-                "torch.nn.utils.parametrize, or write a subclass whose step does more."
-            )
+            raise _hook_error(self)
 
     def _fixed_error(self, name: str) -> ArgumentError:
         if _is_of_library(self) and (
@@ -176,49 +171,73 @@ def part_error(where: str, name: object) -> ArgumentError:
     )
 
 
-class _FixedContainer:
-    """What containers of a built module refuse."""
+def _hook_error(module: nn.Module) -> ArgumentError:
+    return ArgumentError(
+        f"{module._get_name()} takes no hooks: kernels run all steps at once. Register hooks on "
+        "the outer module (the sequence module or model), compute parameters by "
+        "torch.nn.utils.parametrize, or write a subclass whose step does more."
+    )
 
-    _modules: dict[str, Any]
+
+def _check_no_pruning(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+    """Raise if pruning or ``spectral_norm`` adds a parameter, before it adds its hook."""
+    if name.endswith("_orig"):
+        module._parameters[name.removesuffix("_orig")] = param
+        raise _hook_error(module)
+
+
+class _FixedPart(nn.Module):
+    """What PyTorch's modules refuse as parts of a built cell of the library."""
 
     def _refuse(self, *args: Any, **options: Any) -> Any:
         raise part_error(self._get_name(), "the list of its parts")
 
-    __delitem__ = __iadd__ = append = extend = insert = pop = clear = update = add_module = _refuse
+    def _refuse_hook(self, *args: Any, **options: Any) -> Any:
+        raise _hook_error(self)
+
+    __delitem__ = __iadd__ = append = extend = insert = pop = clear = update = _refuse
+    add_module = register_module = _refuse
+    register_forward_hook = register_forward_pre_hook = _refuse_hook
+    register_full_backward_hook = register_full_backward_pre_hook = _refuse_hook
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, nn.Module):
+        """Set a tensor, or what PyTorch sets itself; anything else is an error."""
+        is_known = name in _MODULE_ATTRIBUTES or name.startswith("_") or name == "parametrizations"
+        if not (is_known or value is None or isinstance(value, Tensor)):
             raise part_error(self._get_name(), name)
         super().__setattr__(name, value)
 
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Add a parameter; pruning and ``spectral_norm`` are an error."""
+        _check_no_pruning(self, name, param)
+        super().register_parameter(name, param)
+
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):  # else one of this class, which takes no parts
-            base: Any = type(self).__mro__[2]
-            return (
-                base(*list(self._modules.values())[key])
-                if base is nn.Sequential
-                else (base(list(self._modules.values())[key]))
-            )
+        if isinstance(key, slice):  # a new list, to which parts may be added
+            twin: Any = copy.copy(self)
+            twin.__class__ = type(self).__mro__[2]
+            return twin[key]
         return super().__getitem__(key)  # type: ignore[misc]
 
     def _get_name(self) -> str:
         return type(self).__name__.removeprefix("Fixed")
 
 
-class FixedModuleList(_FixedContainer, nn.ModuleList):
-    """A list of parts that stays as it is."""
+def fix_part(part: nn.Module) -> None:
+    """Let a module of PyTorch refuse other parts, options, methods and hooks from now on."""
+    kind: Any = type(part)
+    if kind.__module__.startswith("torch.nn.modules."):
+        part.__class__ = _make_fixed_class(kind)
 
 
-class FixedModuleDict(_FixedContainer, nn.ModuleDict):
-    """A dictionary of parts that stays as it is."""
+@cache
+def _make_fixed_class(kind: type[nn.Module]) -> type[nn.Module]:
+    return type(f"Fixed{kind.__name__}", (_FixedPart, kind), {"__module__": __name__})
 
 
-class FixedSequential(_FixedContainer, nn.Sequential):
-    """A chain of parts that stays as it is."""
-
-
-_FIXED_CONTAINERS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.ModuleList: FixedModuleList,
-    nn.ModuleDict: FixedModuleDict,
-    nn.Sequential: FixedSequential,
-}
+def __getattr__(name: str) -> Any:
+    """Return the class of a fixed part, by which it is pickled."""
+    kind = getattr(nn, name.removeprefix("Fixed"), None)
+    if kind is None or not name.startswith("Fixed"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _make_fixed_class(kind)

@@ -5,12 +5,6 @@ from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
-
-PARAMETRIZATION_HOOKS = (BasePruningMethod, SpectralNorm, WeightNorm)
-"""Hooks that compute a parameter of the module they are registered on."""
 
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 HOOKS = (*FORWARD_HOOKS, "_backward_hooks", "_backward_pre_hooks")
@@ -35,30 +29,22 @@ def has_global_hooks() -> bool:
 
 
 def has_hooks(module: nn.Module, kinds: Sequence[str] = HOOKS) -> bool:
-    """Whether a module has hooks other than those that compute a parameter."""
-    attributes = module.__dict__
-    return any(
-        not isinstance(hook, PARAMETRIZATION_HOOKS)
-        for kind in kinds
-        for hook in attributes[kind].values()
-    )
+    """Whether a module has hooks."""
+    return any(module.__dict__[kind] for kind in kinds)
 
 
 def list_hook_kinds(module: nn.Module) -> list[str]:
-    """Return what kinds of hooks a module has, in words, once for each hook.
-
-    Hooks that compute a parameter are left out: the names of the tensors show them.
-    """
+    """Return what kinds of hooks a module has, in words, once for each hook."""
     return [
         kind.strip("_").replace("_", " ")
         for kind in (*HOOKS, *_STATE_DICT_HOOKS)
         for hook in module.__dict__[kind].values()
-        if not isinstance(hook, PARAMETRIZATION_HOOKS) and not _is_torch_hook(hook)
+        if not _is_torch_hook(hook)
     ]
 
 
 def _is_torch_hook(hook: Any) -> bool:
-    """Whether it is a hook of torch itself, as its spectral norm has for its state dict."""
+    """Whether it is a hook of torch itself, which the names of the tensors that it made show."""
     return str(getattr(hook, "__module__", "")).startswith("torch.nn.utils.")
 
 

@@ -18,8 +18,8 @@ from tauflow._internal.rebuild import check_rebuildable, rebuild
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import AbstractWiring
 
+from .built_tensors import find_unusual_tensor, list_tensors
 from .contract_checks import check_cell
-from .module_snapshot import find_modification, take_snapshot
 from .reinitialise import reinitialised_options
 
 _Cell = TypeVar("_Cell", bound="AbstractCell")
@@ -44,7 +44,7 @@ class Precomputed(NamedTuple):
 
 
 class _CellMeta(CaptureInitArgs):
-    """Also look at the cell, and record what it consists of, for ``changes``."""
+    """Also look at the cell, fix its options and note the shapes of its tensors."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the cell, then look at it."""
@@ -52,7 +52,7 @@ class _CellMeta(CaptureInitArgs):
         if not cls.__module__.startswith("tauflow."):
             check_cell(cell, AbstractCell)
         cell.fix_options()
-        cell.__dict__["_parts_when_built"] = take_snapshot(cell)
+        cell.__dict__["_tensors_when_built"] = list_tensors(cell)
         _add_number(cell)
         return cell
 
@@ -87,8 +87,8 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
 
     The cells of this library keep the shapes that they were built with: a parameter or buffer
     replaced by one of another shape is refused by name when the cell runs, on every backend, where
-    torch alone would broadcast some. A part replaced by another module, wrapped or hooked is
-    called: such a cell runs by its own step.
+    torch alone would broadcast some. Their parts and methods are fixed, and they take no hooks;
+    parametrizations are computed in every call.
 
     Options, which is all that is set on a cell but tensors and modules, are fixed once it is built;
     :meth:`replace` makes a cell of other options with the same parameters. The step of a cell of
@@ -116,8 +116,6 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     they are at the first call."""
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
-    uncalled_submodules: ClassVar[tuple[str, ...]] = ()
-    """Names of parts whose parameters the step reads, so that hooks on them have no effect."""
     state_names: ClassVar[tuple[str, ...]] = ("h",)
     """The parts of the state, if each is as wide as there are neurons."""
 
@@ -296,10 +294,10 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
             "What a step changes belongs into the state, or into a buffer."
         )
 
-    def _find_modification(self) -> str | None:
-        """Return what :func:`~tauflow.cells.module_snapshot.find_modification` says, errors too."""
+    def _find_unusual_tensor(self) -> str | None:
+        """Return what :func:`~tauflow.cells.built_tensors.find_unusual_tensor` says, or raises."""
         try:
-            return find_modification(self)
+            return find_unusual_tensor(self)
         except TauflowError as error:
             return str(error)
 

@@ -16,8 +16,8 @@ from tauflow.errors import ArgumentError
 
 from .activations import Activation, identity
 from .activations import get_activation as find_activation
+from .built_tensors import read_parameter
 from .init import Generator, glorot_blocks_, torch_uniform_
-from .module_snapshot import read_parameter
 
 MODES = ("default", "no_gate", "pure")
 

@@ -14,8 +14,8 @@ from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 
 from .activations import Activation, get_activation
 from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
+from .built_tensors import read_parameter
 from .init import Generator, inverse_softplus_, joint_glorot_
-from .module_snapshot import read_parameter
 
 
 class CTRNNConfig(NamedTuple):

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
+from .built_tensors import find_unusual_tensor
 from .init import Generator, glorot_blocks_, joint_glorot_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
-from .module_snapshot import find_modification
 from .precision import ConstantBufferMixin
 
 
@@ -128,7 +128,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
     def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return h = 0, x_last = the mean and age = 0."""
         if self.x_mean.shape != (self.input_size,):
-            find_modification(self)  # says what it should be
+            find_unusual_tensor(self)  # says what it should be
         mean = self.x_mean.to(x.dtype)
         return F.pad(mean, (self.hidden_size, self.input_size)).repeat(x.shape[0], 1)
 

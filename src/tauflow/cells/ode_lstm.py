@@ -76,7 +76,6 @@ class ODELSTMCell(AbstractCell):
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
     state_names = ("h", "c")  # the output state and the memory
-    uncalled_submodules = ("flow",)
 
     def __init__(
         self,

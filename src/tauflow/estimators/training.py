@@ -17,7 +17,6 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.wrappers import Ensemble, ImputedInputs, list_members
-from tauflow.sequence.legacy_parametrizations import recompute_parameters
 from tauflow.tabular.cell_values import Indices
 from tauflow.tabular.sequences import Sequences
 from tauflow.training import Recipe, Score, TrainingResult, train
@@ -269,8 +268,6 @@ def fit_networks(
     seeds = range(plan.seed, plan.seed + plan.count)
     task = estimator._make_task(learned)
     if plan.goes_on:
-        with torch.no_grad():  # for what was computed with a gradient cannot be copied
-            recompute_parameters(estimator.module_)
         networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
         seeds = range(plan.seed, plan.seed + len(networks))
     else:

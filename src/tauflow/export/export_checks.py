@@ -1,6 +1,9 @@
 """Check that a model can be exported: no adaptive solver, dropout or hooks."""
 
 from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from tauflow.cells import AbstractCell
 from tauflow.errors import ExportError
@@ -13,6 +16,7 @@ from tauflow.solvers import FlowSolver
 from .files import find_non_tensor
 
 Model = SequenceModule | SequenceModel
+_WEIGHT_HOOKS = (BasePruningMethod, SpectralNorm, WeightNorm)
 
 
 def check_exportable(model: Model) -> SequenceModule:
@@ -20,7 +24,7 @@ def check_exportable(model: Model) -> SequenceModule:
 
     Raises:
         ExportError: it has no sequence module, active dropout, behaviour beside that of its parts,
-            or a solver whose number of steps depends on the data.
+            parameters that hooks compute, or a solver whose number of steps depends on the data.
     """
     body = model.rnn if isinstance(model, SequenceModel) else model
     if not isinstance(body, SequenceModule):
@@ -42,6 +46,7 @@ def check_exportable(model: Model) -> SequenceModule:
                 f"{type(module).__name__} has {reason}, which a program would leave out. Move it "
                 "into a part, such as the head."
             )
+    _check_weight_hooks(model)
     for part in body.modules():
         for name, solver in vars(part).items():
             if isinstance(solver, FlowSolver) and not solver.has_fixed_steps:
@@ -51,6 +56,21 @@ def check_exportable(model: Model) -> SequenceModule:
                     "solver='rk4' and enough substeps, and load the same weights."
                 )
     return body
+
+
+def _check_weight_hooks(model: nn.Module) -> None:
+    """Raise if a hook computes a parameter, which tracers do not take.
+
+    Raises:
+        ExportError: one does.
+    """
+    for part in model.modules():
+        if any(isinstance(hook, _WEIGHT_HOOKS) for hook in part._forward_pre_hooks.values()):
+            raise ExportError(
+                f"a parameter of a {type(part).__name__} is computed by a hook. Make it permanent "
+                "first, by prune.remove, remove_weight_norm or remove_spectral_norm of "
+                "torch.nn.utils."
+            )
 
 
 def check_exported_state(model: nn.Module) -> None:

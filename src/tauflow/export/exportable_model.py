@@ -12,10 +12,6 @@ from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.models import SequenceModel
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.legacy_parametrizations import (
-    recompute_parameters,
-    remove_legacy_parametrizations,
-)
 from tauflow.sequence.run_call import get_last_outputs
 from tauflow.sequence.time_steps import reverse_dt
 
@@ -71,12 +67,9 @@ class ExportableModel(nn.Module):
             raise missing_features_error("export", cell)
         self.observed = cell.uses_observed if observed is None else observed
         self.fixed_dt = fixed_dt
-        with torch.no_grad():  # for what was computed with a gradient cannot be copied
-            recompute_parameters(model)
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
         model = copy.deepcopy(model)
-        remove_legacy_parametrizations(model)  # tracers take no parameter that a hook puts there
         model.requires_grad_(False).eval().to(device)
         check_exported_state(model)
         self._model = (model,)  # not a part, whose matrices would be exported too

@@ -1,90 +1,61 @@
-"""What the cells of a module consist of, compared by identity from call to call."""
+"""What of a module's cells may differ from call to call: modes, parametrizations and tensors."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from tauflow._internal.fixed_options import FixedOptionsModule
-from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.module_snapshot import find_modification
+from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES, find_unusual_tensor
 from tauflow.errors import TauflowError
 from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory
 from tauflow.kernels.engine.requirements import is_builtin_cell
 
-from .plain_tensors import PLAIN_TENSOR_TYPES
 
-_HOOK_0, _HOOK_1, _HOOK_2, _HOOK_3 = HOOKS
-
-
-class _Part(NamedTuple):
-    """A module of a cell, as it was when its plans were made.
-
-    Args:
-        module: the module.
-        kind: its class.
-        size: how many entries its ``__dict__`` has.
-        children: its own parts by name.
-        options: of a module of PyTorch, which can be set; those of the library's are fixed.
-    """
-
-    module: nn.Module
-    kind: type[nn.Module]
-    size: int
-    children: tuple[tuple[str, nn.Module | None], ...]
-    options: tuple[tuple[str, Any], ...]
-
-
-class _TensorPlace(NamedTuple):
+class _HeldTensor(NamedTuple):
     """Where a module keeps a parameter or buffer, and what may stand there."""
 
     holder: dict[str, Tensor | None]
     name: str
     shape: tuple[int, ...]
-    floating: bool
+    is_floating: bool
 
 
 class CellRecord(NamedTuple):
-    """What a cell consists of, compared by identity."""
+    """A cell of the library, whose parts and options are fixed, its modules and tensors.
+
+    Args:
+        cell: the cell.
+        parts: all its modules, itself first, each with its class, which a parametrization replaces.
+        places: its parameters and buffers.
+    """
 
     cell: AbstractCell
-    parts: tuple[_Part, ...]
-    places: tuple[_TensorPlace, ...]
+    parts: tuple[tuple[nn.Module, type[nn.Module]], ...]
+    places: tuple[_HeldTensor, ...]
 
     def find_modes(self, cell: object) -> tuple[bool, ...] | None:
         """Return which parts are in training mode; ``None`` if the cell is not what it was."""
         if cell is not self.cell:
             return None
         modes = []
-        for module, kind, size, children, options in self.parts:
-            fields = module.__dict__
-            if module.__class__ is not kind or len(fields) != size:
+        for module, kind in self.parts:
+            if module.__class__ is not kind:
                 return None
-            if fields[_HOOK_0] or fields[_HOOK_1] or fields[_HOOK_2] or fields[_HOOK_3]:
-                return None
-            parts = fields["_modules"]
-            if len(parts) != len(children):
-                return None
-            for name, child in children:
-                if parts.get(name) is not child:
-                    return None
-            for name, value in options:
-                if fields.get(name) is not value:
-                    return None
-            modes.append(fields["training"])
+            modes.append(module.training)
         return tuple(modes)
 
     def find_learning(self) -> tuple[bool, ...] | None:
         """Return which parameters want gradients; ``None`` if one is not what kernels read."""
         learns = []
-        for holder, name, shape, floating in self.places:
+        for holder, name, shape, is_floating in self.places:
             tensor = holder.get(name)
             if type(tensor) not in PLAIN_TENSOR_TYPES or tensor.shape != shape:  # type: ignore[union-attr]
                 return None
             assert tensor is not None
-            if floating and not (
+            if is_floating and not (
                 tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous()
             ):
                 return None
@@ -95,33 +66,29 @@ class CellRecord(NamedTuple):
 
 
 def _record_cell(cell: AbstractCell) -> CellRecord | None:
-    """Return what a cell consists of, if it is as its constructor made it."""
-    if not is_builtin_cell(cell):
-        return None
+    """Return the record of a cell of the library, if none of its tensors is computed or unusual."""
+    parts = tuple((module, type(module)) for module in cell.modules())
     try:
-        if find_modification(cell) is not None:
+        if (
+            not is_builtin_cell(cell)
+            or any(is_parametrized(module) for module, _ in parts)
+            or find_unusual_tensor(cell) is not None
+        ):
             return None
     except TauflowError:
         return None  # which its forward pass raises
-    parts, places = [], []
-    for snapshot in cell.__dict__["_parts_when_built"]:
-        module: nn.Module = cell.get_submodule(".".join(snapshot.path))
-        fields = module.__dict__
-        if module.__class__ is not snapshot.kind or any(fields[kind] for kind in HOOKS):
-            return None  # a parametrisation, or a hook that computes a parameter
-        options = () if isinstance(module, FixedOptionsModule) else snapshot.options
-        children = tuple(module._modules.items())
-        parts.append(_Part(module, module.__class__, len(fields), children, options))
-        for name, shape, floating in snapshot.tensors:
-            holder: dict[str, Any] = module._parameters
-            if holder.get(name) is None:
-                holder = module._buffers
-            places.append(_TensorPlace(holder, name, shape, floating))
-    return CellRecord(cell, tuple(parts), tuple(places))
+    places = []
+    for place in cell.__dict__["_tensors_when_built"]:
+        module = cell.get_submodule(place.path)
+        holder: dict[str, Any] = module._parameters
+        if holder.get(place.name) is None:
+            holder = module._buffers
+        places.append(_HeldTensor(holder, place.name, place.shape, place.is_floating))
+    return CellRecord(cell, parts, tuple(places))
 
 
 def record_cells(cells: Sequence[AbstractCell]) -> tuple[CellRecord, ...]:
-    """Return what cells consist of; nothing if one is not as it was made."""
+    """Return the records of cells; nothing if one has none."""
     records = []
     for cell in cells:
         record = _record_cell(cell)

@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
 from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.requirements import has_numba
 
-PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 _TIME_DTYPES = (torch.float32, torch.float64, torch.int64)
 """Those of times, in the order of the compiled ``subtract_times``."""
 

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
 from tauflow.kernels.engine.torch_state import is_followed
 
 from .inputs import SequenceInputs, mask_from_lengths, prepare_inputs
-from .plain_tensors import PLAIN_TENSOR_TYPES, is_plain, subtract_times
+from .plain_tensors import is_plain, subtract_times
 from .time_steps import check_dt_values
 
 

@@ -12,7 +12,7 @@ from tauflow._internal.checks import (
     check_one_of,
     check_within,
 )
-from tauflow._internal.fixed_options import FixedModuleList
+from tauflow._internal.fixed_options import fix_part
 from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases, resolve_alias
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
@@ -113,7 +113,8 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         if like is not None:  # what was built here goes where the given cell is, in its dtype
             for part in (*self.cells[1:], *self.projections):
                 part.to(device=like.device, dtype=like.dtype)
-        self.cells.__class__ = self.projections.__class__ = FixedModuleList
+        fix_part(self.cells)
+        fix_part(self.projections)
 
     @property
     def cell(self) -> AbstractCell:

@@ -5,7 +5,6 @@ import pytest
 import torch
 from irregular_samples import SMALL, sequences
 from sklearn.exceptions import NotFittedError
-from torch.nn.utils import prune
 
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
@@ -77,15 +76,6 @@ def test_going_on_that_fails_leaves_the_weights(kind):
     np.testing.assert_array_equal(estimator.predict(X, t=t), before)
     estimator.fit(X, y, t=t)
     assert not all(torch.equal(estimator.module_.state_dict()[n], w) for n, w in weights.items())
-
-
-def test_a_pruned_network_goes_on():
-    X, t, y, _ = sequences()
-    estimator = SequenceClassifier(**SMALL, warm_start=True).fit(X, y, t=t)
-    prune.random_unstructured(estimator.module_.head, "weight", 0.5)
-    mask = estimator.module_.head.weight_mask.clone()
-    estimator.fit(X, y, t=t)
-    assert torch.equal(estimator.module_.head.weight != 0, mask.bool())
 
 
 def test_a_forecaster_answers_as_it_was_fitted():

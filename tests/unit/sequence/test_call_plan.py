@@ -170,15 +170,9 @@ def change_weight_data(rnn):
     rnn.cell.heads.weight.data = torch.rand_like(rnn.cell.heads.weight)
 
 
-def add_hook(rnn):
-    layer = rnn.cell.backbone.layers[0]
-    layer.register_forward_hook(lambda module, args, after: 0.5 * after)
-
-
 CHANGES = {
     "weight": replace_weight,
     "data": change_weight_data,
-    "hook": add_hook,
     "parametrization": lambda rnn: parametrize.register_parametrization(
         rnn.cell.heads, "weight", Doubled()
     ),

@@ -232,27 +232,12 @@ def test_every_core_of_a_mixed_memory_is_streamed(core, form, dtype):
     torch.testing.assert_close(stream.state, last.detach())
 
 
-def test_changes_of_what_was_made_in_inference_mode_are_seen():
-    """Such tensors do not count their changes."""
-    with torch.inference_mode():
-        streamed_model, other = model(0), model(1)
-        stream = streamed_model.stream(2)
-        check_like_the_model(stream, streamed_model)
-        streamed_model.head.load_state_dict(other.head.state_dict())
-        with pytest.raises(StreamError, match="has changed"):
-            stream.step(X[:, 0])
-        stream.refresh()
-        stream.reset()
-        check_like_the_model(stream, streamed_model)
-
-
-@pytest.mark.parametrize("place", ["head", "rnn.cells.0.backbone.layers.0"])
 @pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
-def test_a_hook_that_came_later_is_seen(place, kind):
+def test_a_hook_that_came_later_is_seen(kind):
     streamed_model = model()
     stream = streamed_model.stream(2)
     check_like_the_model(stream, streamed_model)
-    getattr(streamed_model.get_submodule(place), kind)(lambda _, *args: None)
+    getattr(streamed_model.head, kind)(lambda _, *args: None)
     with pytest.raises(StreamError, match="has changed"):
         stream.step(X[:, 0])
     stream.refresh()

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
+from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.solvers import TABLEAUS
 
 _READABLE_DTYPES = (torch.float32, torch.bool)
-_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
 
 def input_array(tensor: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def input_array(tensor: Tensor) -> Tensor:
             f"a compiled loop reads torch.float32, got {tensor.dtype}. Use backend='reference', or "
             "let what computes the parameter keep its dtype."
         )
-    if type(tensor) not in _PLAIN_TENSOR_TYPES or tensor.is_neg() or tensor._is_zerotensor():
+    if type(tensor) not in PLAIN_TENSOR_TYPES or tensor.is_neg() or tensor._is_zerotensor():
         tensor = tensor.detach().as_subclass(Tensor).resolve_neg()
         tensor = tensor.clone() if tensor._is_zerotensor() else tensor
     return tensor.contiguous()
@@ -90,7 +90,7 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
     """
     for value in values:
         kind = type(value)
-        if kind in _PLAIN_TENSOR_TYPES:
+        if kind in PLAIN_TENSOR_TYPES:
             assert value.is_contiguous(), "a loop would read and write beside the entries"
             shape = value.shape
             kinds += (value.dtype, len(shape))

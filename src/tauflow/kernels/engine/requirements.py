@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tauflow._internal.checks import is_jit_tracing, is_tracing, shape_error
+from tauflow._internal.module_hooks import has_global_hooks
 from tauflow.cells.base import AbstractCell, first_parameter
-from tauflow.cells.module_snapshot import find_modification
+from tauflow.cells.built_tensors import find_unusual_tensor
 from tauflow.cells.registry import MODELS
 from tauflow.errors import BackendError, DtypeError
 
@@ -199,20 +200,19 @@ TRITON = BackendRequirements(
 
 
 def find_cell_modification(cell: AbstractCell) -> str | None:
-    """Return why no kernel may serve a cell that is no longer what its constructor made of it.
+    """Return why only the step of a cell serves now: other tensors, or hooks for all modules.
 
     Raises:
-        ShapeError, ArgumentError: not even the cell's own step may; see
-            :func:`tauflow.cells.module_snapshot.find_modification`.
+        ShapeError: not even the step does, see :mod:`tauflow.cells.built_tensors`.
     """
     if torch.compiler.is_compiling():
-        return cell._find_modification()
+        return cell._find_unusual_tensor()
     if is_jit_tracing():
         return None  # operations look at shapes by themselves, and a trace is to hold no look
-    return find_modification(cell)
+    return "there are hooks for all modules" if has_global_hooks() else find_unusual_tensor(cell)
 
 
-assume_constant_result(AbstractCell._find_modification)  # a trace is to hold no look at modules
+assume_constant_result(AbstractCell._find_unusual_tensor)  # a trace is to hold no look at modules
 
 
 def check_call(call: KernelCall) -> None:
@@ -306,7 +306,7 @@ def check_builtin_call(call: KernelCall) -> None:
     if is_tracing():
         return
     if is_builtin_cell(call.cell):
-        find_modification(call.cell)
+        find_unusual_tensor(call.cell)
         check_call(call)
 
 

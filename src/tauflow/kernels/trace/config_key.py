@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from tauflow._internal.module_hooks import HOOKS, has_global_hooks
+from tauflow._internal.module_hooks import has_global_hooks, has_hooks
 from tauflow.cells.base import AbstractCell
 
 from .program import TracingError
 
 _NO_OPTIONS = {
     *vars(nn.Module()),
-    *("options", "_options_when_built", "_parts_when_built", "_number"),
+    *("options", "_options_when_built", "_tensors_when_built", "_number"),
 }
 _LIBRARIES = ("torch", "tauflow")
 _STANDARD = ("abc", "builtins", "typing", "_operator")
@@ -54,7 +54,7 @@ def make_config_key(cell: AbstractCell) -> ConfigKey:
     for path, module in cell.named_modules(remove_duplicate=False):
         kind: Any = type_before_parametrizations(module)
         fields = module.__dict__
-        if any(fields[hooks] for hooks in HOOKS):
+        if has_hooks(module):  # a user's, ours take none
             raise TracingError(f"its {path or 'own step'} has hooks")
         if isinstance(module, torch.jit.ScriptModule):
             raise TracingError(f"its {path} is a script")

@@ -6,15 +6,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
 from tauflow.kernels.cpu.binding import NULL_PAGE, ConstantArgument, check_memory
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
 from .trace_cache import TracedStep
-
-_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
 
 class TraceConfig(NamedTuple):
@@ -76,7 +75,7 @@ class LinkedPrograms(NamedTuple):
         tensors = [
             _to_plain_tensor(tensor)
             if number in self.odd
-            or type(tensor) not in _PLAIN_TENSOR_TYPES
+            or type(tensor) not in PLAIN_TENSOR_TYPES
             or tensor.is_neg()
             or tensor._is_zerotensor()
             else tensor

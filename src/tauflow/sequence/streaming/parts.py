@@ -103,10 +103,7 @@ def find_extra_behaviour(module: nn.Module) -> str | None:
 
 
 def pack_linear(projection: nn.Module) -> Callable[[Array], Array]:
-    """Return a linear map of arrays, by its packed weights if they are all that it computes with.
-
-    Those that pruning and its kin compute are to be up to date.
-    """
+    """Return a linear map of arrays, by its packed weights if it computes with nothing else."""
     if _is_plain_linear(projection):
         assert isinstance(projection, nn.Linear)
         weight = projection.weight.detach().numpy().copy()

@@ -17,7 +17,6 @@ from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, make_step_engine
 from tauflow.kernels.cpu.binding import check_memory
-from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 from .parameter_watch import ParameterWatch
 from .parts import Array, StreamedModel, StreamParts, check_parts, pack_linear
@@ -45,7 +44,8 @@ class Stream:
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
     tensor or part in its place, such as ``model.head = ...``, ``train()`` of what drops units) is
     noticed by the next :meth:`step`, which raises; :meth:`refresh` packs again. A change through
-    ``.data`` leaves no trace and is not noticed.
+    ``.data``, of a tensor made in inference mode, or of an option of a layer leaves no trace and is
+    not noticed.
 
     Args:
         module: what to run, in one direction, on the CPU: a sequence module; or a model of one,
@@ -102,7 +102,6 @@ class Stream:
                 f"a stream works on NumPy arrays, which have no {dtype}. Convert the module with "
                 ".to(torch.float32); float16 and float64 are served too."
             )
-        recompute_parameters(every)
         engines = [
             make_step_engine(cell, self.batch_size, module.backend) for cell in module.each_cell
         ]
@@ -112,7 +111,6 @@ class Stream:
         self.module, self._preprocessor, after = parts
         self._projections = [pack_linear(part) for part in module.projections]
         self._postprocessor = None if after is None else pack_linear(after)
-        # After packing, which some reparametrisations take for a step of theirs.
         self._parameter_watch = ParameterWatch(
             (every if self._source is module else self._source).modules()
         )

@@ -43,7 +43,6 @@ class BidirectionalRNNCell(AbstractCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
-    uncalled_submodules = ("lstm", "ct_rnn")
     state_names = ("h", "q", "c")  # the LSTM's output, the CT-RNN's state, the LSTM's memory
 
     def __init__(
