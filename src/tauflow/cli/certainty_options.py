@@ -9,7 +9,7 @@ from tauflow.errors import ArgumentError
 _PANEL = "How sure answers are"
 
 EnsembleOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1, help="Networks of as many seeds; the mean answers.", rich_help_panel=_PANEL
     ),

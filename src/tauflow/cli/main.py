@@ -100,12 +100,14 @@ def common(
 def run(
     task: TaskArgument = None,
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or auto: tries four "
-            "networks and boosting, and joins those that best predict what they did not learn from."
+            help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or a+b: an ensemble "
+            "whose networks are of both in turn. Or auto: tries four networks and boosting, and "
+            "joins those that best predict what they did not learn from. By default "
+            "gru-d+cfc-mmrnn of a table with an answer per sequence, and otherwise cfc."
         ),
-    ] = "cfc",
+    ] = None,
     time_limit: Annotated[
         str | None, typer.Option(help="Of the training with --model auto, such as 5min.")
     ] = None,
@@ -131,7 +133,7 @@ def run(
     log: LogOption = None,
     config: ConfigOption = None,
     csv: CsvOption = None,
-    ensemble: EnsembleOption = 1,
+    ensemble: EnsembleOption = None,
     calibrate: CalibrateOption = None,
     threshold: ThresholdOption = None,
     intervals: IntervalsOption = None,
@@ -160,11 +162,12 @@ def run(
 
     own = read_config_table(config, "recipe")
     said = parse_recipe_options(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
-    names = split_names(model) or [model]
+    names = split_names(model or "") or [""]
+    models = [tuple(name.split("+")) if name else None for name in names]
     with join_process_group() as ranks:
         asked = Run(
             resolve_source(task, csv, table_options),
-            names[0],
+            models[0],
             hidden_size=hidden_size,
             options={**read_config_table(config, "options"), **parse_key_values(option or [])},
             recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said}),
@@ -178,9 +181,9 @@ def run(
             certainty=CertaintyOptions(ensemble, calibrate, parse_threshold(threshold), intervals),
             say=print_wrapped if ranks.is_main else say_nothing,
         )
-        compared = [replace(asked, model=name) for name in names]
+        compared = [replace(asked, model=model) for model in models]
         check_models(compared)
-        trained = [run_auto(one) if one.model == AUTO else run_task(one) for one in compared]
+        trained = [run_auto(one) if one.models == (AUTO,) else run_task(one) for one in compared]
         if ranks.is_main:
             for one in trained:
                 write_run_report(one)

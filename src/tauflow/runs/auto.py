@@ -91,8 +91,9 @@ def _check_arguments(run: Run) -> None:
             f"model='{AUTO}' tries several models, whose options differ: {sorted(run.options)} "
             "cannot be given. Name a model to give it options."
         )
-    if certainty.ensemble != 1 or certainty.intervals in SPREADS:
-        asked = "ensemble" if certainty.ensemble != 1 else f"intervals={certainty.intervals!r}"
+    is_ensemble = certainty.ensemble not in (None, 1)
+    if is_ensemble or certainty.intervals in SPREADS:
+        asked = "ensemble" if is_ensemble else f"intervals={certainty.intervals!r}"
         raise ArgumentError(
             f"model='{AUTO}' makes its ensemble itself, with conformal intervals: leave out "
             f"{asked}, or name a model."

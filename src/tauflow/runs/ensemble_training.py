@@ -1,6 +1,6 @@
 """The members of an ensemble: one training for each seed, and what they are together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.metrics import METRICS
 from tauflow.training.process_group import DistributedContext
 
-from .job import RECORD_FILE, Job, Trained
+from .job import RECORD_FILE, Job
 from .results import RunRecord
 
 CONFORMAL = "conformal"
@@ -30,14 +30,15 @@ class CertaintyOptions:
     """What a run learns beside a network to say how sure its answers are.
 
     Args:
-        ensemble: networks, with as many seeds from that of the run on.
+        ensemble: networks, with as many seeds from that of the run on; by default 5 of several
+            models, and 1 otherwise.
         calibrate: ``"temperature"`` or ``"isotonic"``, see :func:`tauflow.evaluation.calibrate`.
         threshold: see :func:`tauflow.evaluation.choose_threshold`.
         intervals: of values: ``"conformal"``, ``"quantile"`` or ``"gaussian"``; by default the
             first, where there is a validation split.
     """
 
-    ensemble: int = 1
+    ensemble: int | None = None
     calibrate: str | None = None
     threshold: Rule | None = None
     intervals: str | None = None
@@ -49,7 +50,8 @@ class CertaintyOptions:
 
     def check(self, data: TaskData) -> None:
         """Refuse what the data cannot serve; see :func:`check_certainty_options`."""
-        check_at_least(1, ensemble=self.ensemble)
+        if self.ensemble is not None:
+            check_at_least(1, ensemble=self.ensemble)
         if self.intervals not in (None, CONFORMAL, *SPREADS):
             raise ArgumentError(
                 f"intervals={self.intervals!r} is unknown. Choose from: "
@@ -72,32 +74,29 @@ def get_ensemble_directory(base: Path, ensemble: int) -> Path:
 
 
 def train_members(
-    job: Job,
+    jobs: Sequence[Job],
     data: TaskData,
-    ensemble: int,
     directory: Path,
-    train: Callable[[Job, Path], Trained],
+    train: Callable[[Job, Path], tuple[RunRecord, nn.Module]],
 ) -> tuple[RunRecord, nn.Module, tuple[str, ...]]:
     """Train the networks of a run, each of an ensemble in a separate folder.
 
     Args:
-        job: of the first seed.
-        data: its data.
-        ensemble: how many networks.
+        jobs: one for each network, with consecutive seeds.
+        data: what the trained networks answer.
         directory: of the run.
         train: trains one of them, in a folder.
 
     Returns:
         The record of the whole, the model, and notes on the members.
     """
-    if ensemble == 1:
-        record, network = train(job, directory)
+    if len(jobs) == 1:
+        record, network = train(jobs[0], directory)
         return record, network, ()
-    jobs = [replace(job, seed=job.seed + number) for number in range(ensemble)]
     trained = [train(job, directory / f"seed{job.seed}") for job in jobs]
     records, models = zip(*trained, strict=True)
     model = Ensemble(models, data.card.task).eval()
-    metric = METRICS[job.metric]
+    first, metric = jobs[0], METRICS[jobs[0].metric]
     scores = [
         None if part is None else evaluate(model, part, metric=metric)
         for part in (data.valid, data.test)
@@ -105,22 +104,30 @@ def train_members(
     seconds = sum(record.seconds or 0.0 for record in records)
     record = replace(
         records[0],
+        row=get_ensemble_row(jobs),
         valid=scores[0],
         test=scores[1],
         last_test=None,
         parameters=sum(record.parameters or 0 for record in records),
         seconds=seconds,
-        config={**records[0].config, "ensemble": ensemble},
+        config={**records[0].config, "ensemble": len(jobs)},
     )
     if DistributedContext.current().is_main:
         write_atomically(directory / RECORD_FILE, (record.to_json() + "\n").encode())
+    names = get_ensemble_row(jobs).split("+")
+    turns = f" ({' and '.join(names)} in turn)" if len(names) > 1 else ""
     each = ", ".join(f"{record.test:.4g}" for record in records)
-    last = job.seed + ensemble - 1
     return (
         record,
         model,
         (
-            f"The mean of {format_count(ensemble, 'network')}, seeds {job.seed} to {last}: epochs "
-            f"and learning curves are of the first. Test {job.metric} of each by itself: {each}.",
+            f"The mean of {format_count(len(jobs), 'network')}{turns}, seeds {first.seed} to "
+            f"{jobs[-1].seed}: epochs and learning curves are of the first. "
+            f"Test {first.metric} of each by itself: {each}.",
         ),
     )
+
+
+def get_ensemble_row(jobs: Sequence[Job]) -> str:
+    """Return what networks are called together: the names of their models."""
+    return "+".join(dict.fromkeys(job.row for job in jobs))

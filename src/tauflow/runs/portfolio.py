@@ -69,7 +69,9 @@ class PortfolioFit(NamedTuple):
 
 def get_title(name: str) -> str:
     """Return what reports call a model, or what was chosen automatically."""
-    return "Models chosen by validation" if name == AUTO else get_model_info(name).title
+    if name == AUTO:
+        return "Models chosen by validation"
+    return " and ".join(get_model_info(part).title for part in name.split("+"))
 
 
 def choose_ensemble(

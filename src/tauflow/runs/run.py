@@ -10,7 +10,7 @@ from tauflow.errors import ArgumentError
 from tauflow.models.spec import ModelSpec
 from tauflow.tabular.options import TableOptions
 from tauflow.training.callbacks import AnyCallback
-from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
+from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_MODEL, DEFAULT_RECIPE
 from tauflow.training.loggers import log_to
 from tauflow.training.recipe import Recipe
 
@@ -43,7 +43,10 @@ class Run:
     Args:
         source: name of a data set of the catalog; the folder of one that
             :func:`tauflow.data.write_task` wrote, which is not read into memory; or a CSV file.
-        model: name of the model, a cell or a whole one; or ``"auto"``.
+        model: name of the model, a cell or a whole one; or ``"auto"``; or several names, whose
+            networks take turns in an ensemble. By default such an ensemble of
+            :data:`tauflow.training.defaults.DEFAULT_MODELS` for a table with one target, or several
+            values, per sequence, and 40 or more sequences to learn from, and ``"cfc"`` for others.
         hidden_size: neurons, or latent dimensions; by default those of
             :data:`tauflow.training.defaults.DEFAULT_HIDDEN_SIZE`, of ``"auto"`` 64, and of
             :func:`~tauflow.runs.tune.tune` those that are tried.
@@ -72,7 +75,7 @@ class Run:
     """
 
     source: str | Path | CsvFile
-    model: str = "cfc"
+    model: str | Sequence[str] | None = None
     _: KW_ONLY
     hidden_size: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -93,10 +96,10 @@ class Run:
 
     def __post_init__(self) -> None:
         """Refuse a time limit of a single model, and forecasts over a horizon."""
-        if self.time_limit is not None and self.model != AUTO:
+        if self.time_limit is not None and self.models != (AUTO,):
             raise ArgumentError(
                 f"a time limit goes with model {AUTO!r}, which fits what it tries into a time. "
-                f"Give model {self.model!r} a number of epochs."
+                "Give another model a number of epochs."
             )
         if isinstance(self.source, CsvFile) and self.source.table.horizon:
             raise ArgumentError(
@@ -106,12 +109,19 @@ class Run:
             )
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models that were asked for."""
+        if self.model is None:
+            return ()
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    @property
     def spec(self) -> ModelSpec:
-        """What is built."""
-        usual = HIDDEN_SIZE if self.model == AUTO else DEFAULT_HIDDEN_SIZE
+        """What is built, of the first model."""
+        name = next(iter(self.models), DEFAULT_MODEL)
+        usual = HIDDEN_SIZE if name == AUTO else DEFAULT_HIDDEN_SIZE
         size = usual if self.hidden_size is None else self.hidden_size
-        spread = self.certainty.spread
-        return ModelSpec(self.model, size, spread=spread, options=dict(self.options))
+        return ModelSpec(name, size, spread=self.certainty.spread, options=dict(self.options))
 
     def train(
         self, job: Job, data: TaskData, folder: Path, callbacks: Sequence[AnyCallback] = ()

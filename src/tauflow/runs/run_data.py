@@ -15,7 +15,12 @@ from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.tabular.load import add_missing_indicators, load_table
 from tauflow.tabular.options import TableOptions
 from tauflow.tabular.schema import Schema, as_schema
-from tauflow.training.defaults import select_epoch_by_loss
+from tauflow.training.defaults import (
+    DEFAULT_MODEL,
+    DEFAULT_MODELS,
+    MIN_SEQUENCES_FOR_ENSEMBLE,
+    select_epoch_by_loss,
+)
 from tauflow.training.objectives import choose_metrics
 from tauflow.training.recipe import Recipe
 
@@ -75,7 +80,7 @@ class RunData:
 
 def load_run_data(run: Run, spec: ModelSpec | None = None) -> RunData:
     """Load the data of a run for its model, or another one, and choose its metrics."""
-    run_data = _load(run, spec or run.spec)
+    run_data = _load(run, spec)
     measured = choose_metrics(run_data.data, run.metrics)
     card = run_data.data.card
     notes = measured.notes
@@ -96,9 +101,17 @@ def load_run_data(run: Run, spec: ModelSpec | None = None) -> RunData:
     )
 
 
-def _load(run: Run, spec: ModelSpec) -> RunData:
+def choose_models(run: Run, data: TaskData) -> tuple[str, ...]:
+    """Return the models of a run that names none; see :class:`Run`."""
+    is_table = isinstance(run.source, CsvFile)
+    enough = len(data.train) >= MIN_SEQUENCES_FOR_ENSEMBLE
+    usual = is_table and enough and not data.card.per_step
+    return DEFAULT_MODELS if usual else (DEFAULT_MODEL,)
+
+
+def _load(run: Run, spec: ModelSpec | None) -> RunData:
     if isinstance(run.source, CsvFile):
-        return _load_csv(run.source, spec)
+        return _load_csv(run, run.source, spec)
     if isinstance(run.source, Path):
         return _load_folder(run.source)
     part = DatasetSpec("", run.source, dict(run.dataset_options))
@@ -114,8 +127,9 @@ def _load_folder(folder: Path) -> RunData:
     return RunData(data, DatasetSpec("", name, identity, source=source), data)
 
 
-def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
+def _load_csv(run: Run, file: CsvFile, spec: ModelSpec | None) -> RunData:
     plain = load_table_file(file)
+    spec = spec or replace(run.spec, cell=(run.models or choose_models(run, plain))[0])
     data = add_needed_indicators(plain, spec)
     name, source = to_file_name(plain.card.name), str(file.path.resolve())
     return RunData(data, DatasetSpec("", name, _make_data_identity(file), source=source), plain)

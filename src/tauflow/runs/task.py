@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 from tauflow._internal.locks import make_folder
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
@@ -23,19 +25,31 @@ from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
 from tauflow.training.class_weights import compute_class_weights
-from tauflow.training.defaults import disable_validation
+from tauflow.training.defaults import DEFAULT_ENSEMBLE, disable_validation
 from tauflow.training.objectives import get_positive_class
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 
 from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
-from .ensemble_training import CertaintyOptions, get_ensemble_directory, train_members
-from .job import parse_run_number
+from .ensemble_training import (
+    CertaintyOptions,
+    get_ensemble_directory,
+    get_ensemble_row,
+    train_members,
+)
+from .job import Job, parse_run_number
 from .portfolio import AUTO, Trial
+from .portfolio_fold import adapt_inputs
 from .results import RunRecord
 from .run import CsvFile, Run
-from .run_data import RunData, add_needed_indicators, load_run_data, load_table_file
+from .run_data import (
+    RunData,
+    add_needed_indicators,
+    choose_models,
+    load_run_data,
+    load_table_file,
+)
 from .warm_start import warm_start_from_shorter_run
 
 REPORT_FILE = "report.html"
@@ -106,27 +120,48 @@ def run_task(run: Run) -> TaskRun:
         CheckpointError: there is no run to resume, or a damaged one.
         BusyError: the run to resume is still going on.
     """
-    get_model_info(run.model)  # refuse an unknown name before data are loaded
+    for name in run.models:
+        get_model_info(name)  # refuse an unknown name before data are loaded
     run_data = load_run_data(run)
-    data, certainty = run_data.data, run.certainty
-    recipe = run.recipe if data.valid is not None else disable_validation(run.recipe)
-    certainty.check(data)
-    job = run_data.make_job(run.spec, recipe, run.seed)
+    certainty = run.certainty
+    recipe = run.recipe if run_data.data.valid is not None else disable_validation(run.recipe)
+    certainty.check(run_data.data)
+    names = run.models or choose_models(run, run_data.data)
+    count = certainty.ensemble or (DEFAULT_ENSEMBLE if len(names) > 1 else 1)
+    names = names[:count]
+    if not run.models and count > 1:
+        run.say(
+            f"The mean of {format_count(count, 'network')} answers, {' and '.join(names)} in turn "
+            "(the default; --model names another model)."
+        )
+    data_of = {name: run_data.adapt_to_model(replace(run.spec, cell=name)) for name in names}
+    if len(names) > 1:
+        run_data = run_data.as_read
+    data = run_data.data
+    jobs = [
+        data_of[name].make_job(replace(run.spec, cell=name), recipe, run.seed + number)
+        for number, name in zip(range(count), cycle(names), strict=False)
+    ]
     ranks = DistributedContext.current()
     if ranks.is_main:  # another will be trained, from the seed
-        _warn_if_not_saveable(build_model(job.model, data.card))
+        for job in jobs[: len(names)]:
+            _warn_if_not_saveable(build_model(job.model, data_of[job.row].data.card))
 
     def begin() -> Path:
-        if run.resume and certainty.ensemble == 1:
-            warm_start_from_shorter_run(job, data, run.runs_dir)
-        base = get_ensemble_directory(job.directory(run.runs_dir), certainty.ensemble)
+        if run.resume and count == 1:
+            warm_start_from_shorter_run(jobs[0], data, run.runs_dir)
+        together = replace(jobs[0], row=get_ensemble_row(jobs))
+        base = get_ensemble_directory(together.directory(run.runs_dir), count)
         return choose_run_directory(base, resume=run.resume)
+
+    def train(job: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
+        adapted = data_of[job.row].data
+        record, network = run.train(job, adapted, folder)
+        return record, network if len(names) == 1 else adapt_inputs(network, data, adapted)
 
     directory = ranks.on_rank_zero(begin)
     with remove_if_not_started(directory, is_new=not run.resume and ranks.is_main):
-        record, trained, notes = train_members(
-            job, data, certainty.ensemble, directory, lambda member, to: run.train(member, data, to)
-        )
+        record, trained, notes = train_members(jobs, data, directory, train)
     ended = finish_run(record, trained, run_data, directory, certainty)
     return replace(ended, notes=(*notes, *_describe_class_weights(recipe, data), *ended.notes))
 
@@ -176,9 +211,10 @@ def check_models(runs: Sequence[Run]) -> None:
     if len(runs) < 2:
         return
     for run in runs:
-        if run.model == AUTO:
+        if AUTO in run.models:
             raise ArgumentError(f"{AUTO} makes its comparison itself. Give it alone.")
-        get_model_info(run.model)
+        for name in run.models:
+            get_model_info(name)
     source = runs[0].source
     table = load_table_file(source) if isinstance(source, CsvFile) else None  # read once
     for run in runs:

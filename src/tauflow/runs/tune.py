@@ -123,13 +123,15 @@ def tune(
     require("sklearn", extra="tune")
     check_at_least(1, trials=trials)
     check_at_least(1, jobs=jobs)
-    get_model_info(run.model)
+    if len(run.models) > 1:
+        raise ArgumentError(f"tuning varies one model, got {', '.join(run.models)}. Name one.")
+    get_model_info(run.spec.cell)
     for name in ("certainty", "log", "callbacks", "resume"):
         if getattr(run, name) not in (getattr(Run, name), []):
             raise ArgumentError(f"trials take no {name}. Leave it out, and train the best with it.")
     size = [] if run.hidden_size is None else ["hidden_size"]
     fixed_names = {*fixed, *(f"model.{name}" for name in (*size, *run.options))}
-    space = make_search_space(run.model, vary, fixed_names)
+    space = make_search_space(run.spec.cell, vary, fixed_names)
     run_data = load_run_data(run)
     if run_data.data.valid is None:
         raise ArgumentError(
@@ -137,9 +139,10 @@ def tune(
             "task, or a split with a validation split."
         )
     job = run_data.make_job(run.spec, run.recipe, run.seed)
+    cell = run.spec.cell
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
-    directory = job.directory(run.runs_dir).with_name(f"tune-{run.model}-seed{run.seed}-{digest}")
+    directory = job.directory(run.runs_dir).with_name(f"tune-{cell}-seed{run.seed}-{digest}")
     search = TuningJob(run, space, directory, storage).make_portable()
     check_search_space(space, run.spec, run.recipe)
     with lock_folder(directory, advice=_ADVICE):

@@ -33,7 +33,9 @@ FORECAST_RECIPE = Recipe(
 """Of forecasts at any time, with so many epochs that :data:`FORECAST_STEPS` are taken."""
 FORECAST_STEPS = 600
 DEFAULT_MODELS = ("gru-d", "cfc-mmrnn")
-"""Of estimators that predict one class, or numbers, per sequence: networks of both are averaged."""
+"""Where one class, or numbers, are predicted per sequence: networks of both are averaged."""
+DEFAULT_MODEL = "cfc"
+"""Of runs that predict anything else."""
 DEFAULT_HIDDEN_SIZE = 32
 """Neurons."""
 DEFAULT_VALIDATION_FRACTION = 0.15
@@ -41,7 +43,7 @@ DEFAULT_VALIDATION_FRACTION = 0.15
 MIN_SEQUENCES_FOR_VALIDATION = 20
 """Sequences below which estimators keep none for validation."""
 DEFAULT_ENSEMBLE, MIN_SEQUENCES_FOR_ENSEMBLE = 5, 40
-"""Networks of an estimator with one target, or several, per sequence; and sequences for that."""
+"""Networks that predict one target, or several, per sequence; and sequences for that."""
 
 
 def adapt_recipe(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -93,3 +93,39 @@ def test_what_cannot_be_learned_is_refused_before_training(file, tmp_path):
         with pytest.raises(ArgumentError, match=why):
             short_run(file, tmp_path, target, asked)
     assert not list(tmp_path.rglob("run.json"))
+
+
+def write_gaps(file, path):
+    """Write the visits without some values, and return what is said of them."""
+    frame = pandas.read_csv(file)
+    frame.loc[::5, "a"] = None
+    frame.to_csv(path, index=False)
+    return CsvFile(path, TableOptions(id="id", time="hour", target="died", features=("a", "dose")))
+
+
+def predict_yes(source, folder, model, **more):
+    run = run_task(
+        Run(source, model, hidden_size=3, recipe=SHORT, runs_dir=folder, progress=False, **more)
+    )
+    return run, load_predictor(run.directory).predict_proba(source.path)["yes"].to_numpy()
+
+
+def test_networks_of_several_models_answer_by_their_mean(file, tmp_path):
+    source, lines = write_gaps(file, tmp_path / "gaps.csv"), []
+    two = CertaintyOptions(ensemble=2)
+    run, both = predict_yes(source, tmp_path, None, certainty=two, say=lines.append)
+    assert run.record.row == "gru-d+cfc-mmrnn"
+    assert "gru-d and cfc-mmrnn in turn (the default" in lines[-1]
+    assert "GRU-D and" in write_run_report(run).read_text(encoding="utf-8")
+    _, first = predict_yes(source, tmp_path, "gru-d")
+    _, second = predict_yes(source, tmp_path, "cfc-mmrnn", seed=1)
+    np.testing.assert_allclose(both, (first + second) / 2, rtol=0, atol=1e-6)
+
+
+def test_a_run_that_names_no_model_has_one_network_where_few_ids_are_there(file, tmp_path):
+    few = tmp_path / "few.csv"
+    pandas.read_csv(file).query("id < 40").to_csv(few, index=False)
+    options = TableOptions(id="id", time="hour", target="died", features=("a",))
+    run, _ = predict_yes(CsvFile(few, options), tmp_path, None)
+    assert run.record.row == "cfc"
+    assert not isinstance(run.model, Ensemble)
