@@ -61,8 +61,11 @@ def with_input_kwargs(method: F) -> F:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         for name in kwargs.keys() - known:
             what = type(self).__name__ if method.__name__ == "__init__" else method.__name__
+            advice = suggest_name(name, known)
+            if name == "target" and "y" in known:
+                advice = " It is y here: an array, or the name of a column."
             raise OptionError(
-                f"{what} takes no argument {name!r}.{suggest_name(name, known)} It takes: "
+                f"{what} takes no argument {name!r}.{advice} It takes: "
                 f"{', '.join(parameter.name for parameter in [*own, *more][1:])}."
             )
         plain = {name: _to_arrays(value) for name, value in kwargs.items()}

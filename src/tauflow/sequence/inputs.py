@@ -332,7 +332,10 @@ def _check_observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
 def _check_per_step(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
     steps = tuple(x.shape[:2])
     if tuple(value.shape) != steps:
-        raise shape_error(where, name, value, f"(B, T) = {steps}", "One entry per step.")
+        advice = "One entry per step."
+        if name == "mask" and value.shape == x.shape:
+            advice += " Where single features were measured is observed=, of GRUD and the like."
+        raise shape_error(where, name, value, f"(B, T) = {steps}", advice)
     return value
 
 

@@ -1,7 +1,7 @@
 """What a training run reports."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -32,7 +32,7 @@ class TrainingResult:
         notes: why these metrics were chosen, where that does not go without saying.
     """
 
-    history: tuple[dict[str, Any], ...]
+    history: tuple[dict[str, Any], ...] = field(repr=False)
     best_epoch: int
     valid: float | None
     test: float | None

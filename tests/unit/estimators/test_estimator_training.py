@@ -280,6 +280,8 @@ def test_other_data_than_those_of_fit_are_refused():
         OptionError, match=r"predict takes no argument 'length'. Did you mean 'lengt"
     ):
         classifier.predict(X, length=3)
+    with pytest.raises(OptionError, match="It is y here: an array, or the name of a column"):
+        classifier.fit(X, target=y)
     regressor = SequenceRegressor(**SMALL).fit(X, number)
     with pytest.raises(ArgumentError, match="with no times, and these have times"):
         regressor.predict(X, t=t)

@@ -190,6 +190,11 @@ X = torch.zeros(B, T, D)
             r"mask has dtype torch\.float32, expected .*torch\.bool",
         ),
         ({"mask": torch.ones(T, dtype=torch.bool)}, ShapeError, r"mask has shape \(5,\)"),
+        (
+            {"mask": torch.ones(B, T, D, dtype=torch.bool)},
+            ShapeError,
+            r"mask has shape .*Where single features were measured is observed=",
+        ),
         ({"lengths": [1, 2]}, ShapeError, r"lengths has shape \(2,\), expected \(B,\) = \(3,\)"),
         ({"lengths": [1, 2, 6]}, ArgumentError, r"between 0 and T = 5, got \[1, 2, 6\]"),
         ({"lengths": [1, -2, 5]}, ArgumentError, "between 0 and T = 5"),
