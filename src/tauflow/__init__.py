@@ -3,6 +3,7 @@
 from ._internal import import_path as _import_path  # noqa: F401  # before what could be shadowed
 
 # isort: split
+import importlib as _importlib
 from typing import Any as _Any
 
 from tauflow._internal.plugins import find_published as _find_published
@@ -43,6 +44,14 @@ __all__ = [
     *(module.__name__ for module in _SEQUENCE_MODULES),
 ]
 
+_IMPORTED_LATE = ("analysis", "compat", "estimators", "zoo")  # packages that load more than torch
+
 
 def __getattr__(name: str) -> _Any:
+    if name in _IMPORTED_LATE:
+        return _importlib.import_module(f"tauflow.{name}")
     return _find_published(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_IMPORTED_LATE})

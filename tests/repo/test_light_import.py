@@ -20,3 +20,14 @@ def test_import_is_light():
     loaded = set(run.stdout.split())
     assert "tauflow" in loaded
     assert loaded & HEAVY == set()
+
+
+@pytest.mark.slow
+def test_packages_that_load_more_are_found_as_attributes():
+    code = "import sys, tauflow; late = {'analysis', 'compat', 'estimators', 'zoo'}; "
+    code += "assert late <= set(dir(tauflow)); assert 'tauflow.estimators' not in sys.modules; "
+    code += "print(*(getattr(tauflow, name).__name__ for name in sorted(late)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [
+        f"tauflow.{name}" for name in ("analysis", "compat", "estimators", "zoo")
+    ]
