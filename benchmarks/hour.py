@@ -381,7 +381,7 @@ def _ways(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
         cell = tauflow.CfC(case.inputs, neurons, backbone_units=neurons).cell.to(sizes.device)
         call = KernelCall(cell, x, x.new_zeros(case.batch, neurons), dt.unsqueeze(-1))
         kernels = {
-            row.run.__name__: row
+            row.function.__name__: row
             for row in KERNELS
             if row.cell is type(cell) and row.backend in ("triton", "graph")
         }

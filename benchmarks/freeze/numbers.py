@@ -158,7 +158,7 @@ def _backends(call: Any) -> Iterator[tuple[str, Any]]:
     for spec in get_kernels(call.cell):
         if spec.device not in (None, "cpu") or spec.unsupported_reason(call) is not None:
             continue
-        recorded = getattr(spec.run, "__wrapped__", None) is run_traced
+        recorded = spec.function is run_traced
         name = "traced" if recorded else spec.backend
         yield f"{name} {next(numbers.setdefault(name, count(1)))}", spec.run
 

@@ -184,7 +184,7 @@ def test_it_is_the_step(build, rows, masked):
     call = call_of(build(), rows, masked=masked)
     row = select_kernel(call, "auto")
     assert row is not None
-    assert row.run.__wrapped__ is run_traced
+    assert row.function is run_traced
     expected = values_and_gradients(reference_loop, call)
     for _ in range(2):
         assert_close(values_and_gradients(row.run, call), expected)
@@ -271,7 +271,7 @@ def test_checkpoints_and_batches_that_end_at_different_times():
 def test_plain_steps_are_taken_where_they_are_faster():
     call = call_of(Leaky(), steps=7)
     assert select_kernel(call, "auto") is None
-    assert select_kernel(call, "numba").run.__wrapped__ is run_traced
+    assert select_kernel(call, "numba").function is run_traced
     longer = call_of(Leaky(), steps=8)
     assert select_kernel(longer, "auto") is not None
     assert select_kernel(longer, "reference") is None

@@ -21,8 +21,7 @@ from tauflow.errors import ShapeError
 from tauflow.kernels.engine import autograd as engine
 from tauflow.kernels.engine.recompute import run_reference_steps
 from tauflow.kernels.ltc import get_buffer_layout, get_layout
-from tauflow.kernels.select import KERNELS
-from tauflow.kernels.thresholds import _OWN_LOOPS
+from tauflow.kernels.select import _WRITTEN_CELLS, KERNELS
 
 MODULES = {
     "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),
@@ -89,7 +88,7 @@ TRACED = sorted(
     entry
     for entry, model in CATALOG.items()
     if any(row.cell is model.cell and row in RECORDED for row in KERNELS)
-    and not issubclass(model.cell, (_OWN_LOOPS, PhasedLSTMCell))
+    and not issubclass(model.cell, (_WRITTEN_CELLS, PhasedLSTMCell))
 )
 
 
@@ -252,7 +251,7 @@ def test_operators_keep_what_they_promise(row, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     # one row: transposed, it lies in place; no mask: a masked step leaves chance on the tape
     given = example(spec, 1, 3, 4, **options)
-    y, h = spec.run.__wrapped__(given)
+    y, h = spec.function(given)
     (y.sum() + h.sum()).backward()
     (forward, given), (backward, pulled) = seen
     given = tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), given)

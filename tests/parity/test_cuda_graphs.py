@@ -18,7 +18,7 @@ from tauflow.cells.registry import MODELS
 from tauflow.errors import BackendError
 from tauflow.kernels import KERNELS, KernelCall, select_kernel
 from tauflow.kernels.gpu import graph_loop
-from tauflow.kernels.thresholds import is_cuda_graph_profitable
+from tauflow.kernels.select import _is_graph_profitable
 from tauflow.kernels.trace.cuda_graphs import (
     _prepare_inputs,
     cuda_graph_trace_unsupported_reason,
@@ -322,13 +322,13 @@ def test_every_cell_has_a_row_behind_those_of_its_own_kernels():
 
 
 def test_where_it_is_worth_it():
-    assert is_cuda_graph_profitable(call_of("gnode", 2, 4))
-    assert not is_cuda_graph_profitable(call_of("gnode", 2, 3))  # too few steps
+    assert _is_graph_profitable(call_of("gnode", 2, 4))
+    assert not _is_graph_profitable(call_of("gnode", 2, 3))  # too few steps
     wide = call_of("gnode", 2200, 4, {"units": 1000, "layers": 3})
-    assert not is_cuda_graph_profitable(wide)  # products take longer than their launches
+    assert not _is_graph_profitable(wide)  # products take longer than their launches
     torch.use_deterministic_algorithms(True)
     try:
-        assert not is_cuda_graph_profitable(call_of("gnode", 2, 4))
+        assert not _is_graph_profitable(call_of("gnode", 2, 4))
     finally:
         torch.use_deterministic_algorithms(False)
 

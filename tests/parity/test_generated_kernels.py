@@ -248,7 +248,7 @@ def auto(call: KernelCall, monkeypatch) -> object:
     )
     monkeypatch.setattr(select, "get_kernels", lambda cell: rows)
     row = select_kernel(call, "auto")
-    return None if row is None else row.run.__wrapped__
+    return None if row is None else row.function
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_what_cannot_be_recorded_says_why(name):
     assert UNRECORDED[name] in traced_unsupported_reason(call)
     with pytest.raises(BackendError, match=UNRECORDED[name]):
         run_traced(call)
-    assert select_kernel(call, "auto").run.__wrapped__ is not run_traced
+    assert select_kernel(call, "auto").function is not run_traced
 
 
 def test_new_parameters_and_options_are_followed():
@@ -94,11 +94,11 @@ def test_an_objection_is_as_old_as_what_it_is_about():
     """The backward pass through a GELU has no instructions: what learns is left to torch."""
     call = call_of("gnode", 2, 9, {"activation": "gelu"})
     with torch.no_grad():
-        assert select_kernel(call, "auto").run.__wrapped__ is run_traced
+        assert select_kernel(call, "auto").function is run_traced
     assert select_kernel(call, "auto") is None
     still = replace(call, x=call.x.detach(), h=call.h.detach(), dt=call.dt.detach())
     call.cell.requires_grad_(False)
-    assert select_kernel(still, "auto").run.__wrapped__ is run_traced
+    assert select_kernel(still, "auto").function is run_traced
     call.cell.requires_grad_(True)
     assert select_kernel(still, "auto") is None
 
@@ -265,7 +265,7 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
     for learns, taken in ((True, learning), (False, inference)):
         with torch.set_grad_enabled(learns):
             row = select_kernel(call_of(name, rows, 20), "auto")
-        assert (row.run.__wrapped__ is run_traced) is taken
+        assert (row.function is run_traced) is taken
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
 )
 def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced):
     row = select_kernel(call_of(name, 4, 1), "auto")
-    assert (row is not None and row.run.__wrapped__ is run_traced) is traced
+    assert (row is not None and row.function is run_traced) is traced
 
 
 def test_a_state_of_other_rows_is_told_before_anything_is_recorded():

@@ -85,7 +85,7 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
 GENERATED = [
     spec
     for spec in KERNELS
-    if spec.run.__wrapped__ in (run_generated, run_phased_generated)  # type: ignore[attr-defined]
+    if spec.function in (run_generated, run_phased_generated)  # type: ignore[attr-defined]
 ]
 """Kernels generated from a step, of which ``test_generated_kernels.py`` is about."""
 

@@ -1,6 +1,7 @@
 """Compiled kernels of cells, and the rule that selects one."""
 
-from .engine.kernel_spec import KernelCall, KernelSpec
+from .engine.kernel_call import KernelCall
+from .engine.kernel_spec import KernelSpec
 from .engine.workspace import release_memory
 from .select import BACKENDS, KERNELS, get_kernels, select_kernel
 from .streaming import StepEngine, make_step_engine

@@ -17,7 +17,7 @@ from tauflow.cells.base import AbstractCell, Precomputed
 from tauflow.cells.phased_lstm import PhasedLSTMCell, phased_update, read_clock, split_rounding
 from tauflow.cells.precision import to_double
 
-from .engine.kernel_spec import KernelCall, KernelFunction
+from .engine.kernel_call import KernelCall, KernelFunction
 from .engine.requirements import NUMBA, BackendRequirements
 from .generated.kernel import REQUIREMENTS as GENERATED
 from .generated.kernel import generated_unsupported_reason, run_generated, unmeasured_reason

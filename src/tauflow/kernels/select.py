@@ -1,8 +1,15 @@
-"""Every fused kernel, one row each, in order of preference; and which serves a call."""
+"""Which kernel serves a call of a cell, and why the others do not.
+
+In order of preference: the traced step of any cell; torch's own operators for LSTM, GRU, Elman and
+scans; loops written for LTC, LRC, CfC and CT-GRU; on a GPU kernels that are written or generated,
+and CUDA graphs. The reference loop, the cell's own step, serves all else.
+"""
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
+
+import torch
 
 from tauflow._internal.checks import check_one_of, is_tracing
 from tauflow.cells.base import AbstractCell
@@ -15,12 +22,10 @@ from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell
 from tauflow.cells.lem import LEMCell
 from tauflow.cells.lrc import LRCCell
-from tauflow.cells.lru import LRUCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.registry import MODELS
-from tauflow.cells.s5 import S5Cell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.errors import BackendError
 
@@ -34,18 +39,14 @@ from .cfc.kernel import (
     run_wired_cfc,
 )
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
-from .engine.kernel_spec import KernelCall, KernelFunction, KernelSpec
-from .engine.requirements import (
+from .engine.kernel_call import (
+    KernelCall,
+    KernelFunction,
     add_builtin_cell,
     is_builtin_cell,
-    require_unmodified,
-    validate_call,
 )
-from .generated.kernel import (
-    generated_unsupported_reason,
-    run_generated,
-    unmeasured_reason,
-)
+from .engine.kernel_spec import KernelSpec
+from .generated.kernel import generated_unsupported_reason, run_generated, unmeasured_reason
 from .ltc.kernel import run_lrc, run_ltc, synapses_unsupported_reason
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
 from .phased_lstm import (
@@ -56,16 +57,7 @@ from .phased_lstm import (
     run_phased_generated,
     run_phased_lstm,
 )
-from .scan.kernel import (
-    run_torch_scan,
-    torch_scan_unsupported_reason,
-)
-from .thresholds import (
-    TRACED_IF_LONG,
-    is_cuda_graph_profitable,
-    is_tracing_profitable,
-    is_worth_generating,
-)
+from .scan.kernel import run_torch_scan, torch_scan_unsupported_reason
 from .torch_rnn import (
     gated_unsupported_reason,
     gru_unsupported_reason,
@@ -74,173 +66,190 @@ from .torch_rnn import (
     run_gru,
     run_lstm,
 )
-from .trace.cuda_graphs import (
-    cuda_graph_unsupported_reason,
-    run_cuda_graph,
-)
+from .trace.cuda_graphs import cuda_graph_unsupported_reason, run_cuda_graph
 from .trace.operator import run_traced
-from .trace.traced_kernel import PlannedTrace, traced_unsupported_reason
+from .trace.traced_kernel import PlannedTrace, is_long, traced_unsupported_reason
+
+_CFC_CELLS = (CfCCell, MixedMemoryCell, WiredCfCCell)
+_WRITTEN_CELLS = (*_CFC_CELLS, LSTMCell, CTGRUCell)
+"""Cells whose written loops are faster than their traces in long sequences, those of CfC in short
+ones, too."""
+_UNTRACED_CELLS = (LTCCell, LRCCell)  # whose own loops are faster, whatever the size
+_TRACED_IF_LONG: set[type[AbstractCell]] = set()
+"""Cells whose matrices take longer in every step of a short sequence than torch's calls."""
+
+_MAX_SHORT_WORK = 1 << 19
+"""Rows times parameters, up to which a traced step is faster than a written one in short
+sequences."""
+_MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on it is where nothing is learnt
+_MIN_LAUNCHED_STEPS = 4  # on a GPU, which take less time than to find a trace
+_MAX_GRAPH_WORK = 1 << 31  # rows times parameters, from which on products outlast their launches
 
 
-def _make_triton_spec(
-    cell: type[AbstractCell],
-    unsupported_reason: Callable[[KernelCall], str | None],
-    run: KernelFunction,
-) -> KernelSpec:
-    return KernelSpec(cell, "triton", unsupported_reason, run, rtol=1e-5, atol=1e-5, device="cuda")
+def _is_tracing_profitable(call: KernelCall) -> bool:
+    """Whether a traced step is faster than the other ways that there are for a call.
 
-
-def _make_scan_spec(cell: type[AbstractCell]) -> KernelSpec:
-    return KernelSpec(
-        cell, "torch", torch_scan_unsupported_reason, run_torch_scan, rtol=1e-5, atol=1e-5
+    Loops written for a cell are faster where they fuse more of it. Torch's own take tens of
+    microseconds for a step, its LSTM excepted.
+    """
+    if is_tracing():  # before any look at sizes, which compilers would guard
+        return torch.compiler.is_compiling() and not isinstance(call.cell, _WRITTEN_CELLS)
+    B, T, _ = call.x.shape
+    is_short_served = is_builtin_cell(call.cell) and type(call.cell) not in _TRACED_IF_LONG
+    if not (is_long(call) or is_short_served):  # to find a user's trace takes longer
+        return False
+    if not isinstance(call.cell, _WRITTEN_CELLS):
+        return True
+    if not is_long(call):
+        work = B * sum(parameter.numel() for parameter in call.cell.parameters())
+        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
+    learns = torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
     )
+    is_wired = isinstance(call.cell, WiredCfCCell)
+    return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 
 
-_DIAGONAL_CELLS = (LRUCell, S5Cell)
-_UNTRACED_CELLS = (LTCCell, LRCCell)
-"""Those whose own loops are faster, whatever the size."""
-
-_CELL_KERNELS = (
-    KernelSpec(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, rtol=1e-5, atol=1e-6),
-    KernelSpec(GRUCell, "torch", gru_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
-    KernelSpec(ElmanCell, "torch", gated_unsupported_reason, run_elman, rtol=1e-5, atol=1e-6),
-    KernelSpec(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru, rtol=1e-5, atol=1e-5),
-    KernelSpec(LTCCell, "numba", synapses_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),
-    _make_triton_spec(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
-    KernelSpec(LRCCell, "numba", synapses_unsupported_reason, run_lrc, rtol=1e-5, atol=1e-5),
-    KernelSpec(
-        CfCCell,
-        "numba",
-        cfc_numba_unsupported_reason,
-        run_cfc,
-        rtol=1e-5,
-        atol=1e-5,
-        kernel=NUMBA_CFC,
-    ),
-    _make_triton_spec(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    KernelSpec(
-        MixedMemoryCell,
-        "numba",
-        cfc_numba_unsupported_reason,
-        run_cfc,
-        rtol=1e-5,
-        atol=1e-5,
-    ),
-    _make_triton_spec(MixedMemoryCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    KernelSpec(
-        PhasedLSTMCell,
-        "numba",
-        phased_lstm_unsupported_reason,
-        run_phased_lstm,
-        rtol=1e-5,
-        atol=1e-5,
-        # the gates of a single step take longer apart from it
-        is_profitable=lambda call: is_tracing_profitable(call) and call.x.shape[1] > 1,
-        plan=PlannedPhasedLSTM,
-    ),
-    KernelSpec(
-        WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
-    ),
-    _make_triton_spec(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
-    *(_make_scan_spec(cell) for cell in _DIAGONAL_CELLS),
-)
+def _is_phased_profitable(call: KernelCall) -> bool:
+    """Whether the gates of a Phased LSTM are computed ahead, which pays for more than one step."""
+    return _is_tracing_profitable(call) and call.x.shape[1] > 1
 
 
-def _make_traced_spec(cell: type[AbstractCell]) -> KernelSpec:
-    return KernelSpec(
+def _is_generating_profitable(call: KernelCall) -> bool:
+    """Whether a call takes longer than to find a trace."""
+    return not is_tracing() and call.x.shape[1] >= _MIN_LAUNCHED_STEPS
+
+
+def _is_graph_profitable(call: KernelCall) -> bool:
+    """Whether launches take longer than what they launch, and torch is not asked for the same bits.
+
+    Torch refuses to record where it is to compute deterministically, see
+    :func:`tauflow.kernels.gpu.graph_loop.can_capture`.
+    """
+    if is_tracing() or torch.are_deterministic_algorithms_enabled():
+        return False
+    B, T, _ = call.x.shape
+    parameters = sum(parameter.numel() for parameter in call.cell.parameters())
+    return T >= _MIN_LAUNCHED_STEPS and B * parameters <= _MAX_GRAPH_WORK
+
+
+def _is_never_profitable(call: KernelCall) -> bool:
+    """Say no, of what serves by name only."""
+    return False
+
+
+def _make_row(
+    cell: type[AbstractCell],
+    backend: str,
+    find_reason: Callable[[KernelCall], str | None],
+    function: KernelFunction,
+    *,
+    atol: float = 1e-5,
+    **options: Any,
+) -> KernelSpec:
+    return KernelSpec(cell, backend, find_reason, function, rtol=1e-5, atol=atol, **options)
+
+
+def _make_triton_row(
+    cell: type[AbstractCell],
+    find_reason: Callable[[KernelCall], str | None],
+    function: KernelFunction,
+    **options: Any,
+) -> KernelSpec:
+    return _make_row(cell, "triton", find_reason, function, device="cuda", **options)
+
+
+def _make_traced_row(cell: type[AbstractCell]) -> KernelSpec:
+    return _make_row(
         cell,
         "numba",
         traced_unsupported_reason,
         run_traced,
-        rtol=1e-5,
-        atol=1e-5,
         device="cpu",
-        is_profitable=is_tracing_profitable,
-        plan=PlannedTrace,
+        is_profitable=_is_tracing_profitable,
+        plan=None if cell is AbstractCell else PlannedTrace,
     )
 
 
-def _make_cuda_graph_spec(cell: type[AbstractCell]) -> KernelSpec:
-    return KernelSpec(
+def _make_scan_row(cell: type[AbstractCell]) -> KernelSpec:
+    return _make_row(cell, "torch", torch_scan_unsupported_reason, run_torch_scan)
+
+
+def _make_generated_row(cell: type[AbstractCell]) -> KernelSpec:
+    """Return the generated kernel of a cell, which serves by name only."""
+    return _make_triton_row(
+        cell, generated_unsupported_reason, run_generated, is_profitable=_is_never_profitable
+    )
+
+
+def _make_graph_row(cell: type[AbstractCell]) -> KernelSpec:
+    return _make_row(
         cell,
         "graph",
         cuda_graph_unsupported_reason,
         run_cuda_graph,
-        rtol=1e-5,
-        atol=1e-5,
         device="cuda",
-        is_profitable=is_cuda_graph_profitable,
+        is_profitable=_is_graph_profitable,
     )
 
 
 _CATALOG_CELLS = tuple(dict.fromkeys(entry.cell for entry in MODELS.values()))
-_TRACED_KERNELS = tuple(
-    _make_traced_spec(cell) for cell in _CATALOG_CELLS if cell not in _UNTRACED_CELLS
-)
-_CUDA_GRAPH_KERNELS = tuple(_make_cuda_graph_spec(cell) for cell in _CATALOG_CELLS)
 
-_PREFERRED = tuple(
-    replace(_make_triton_spec(cell, why_not, run), is_profitable=is_worth_generating)
-    for cell, why_not, run in (
+_TRACED = [_make_traced_row(cell) for cell in _CATALOG_CELLS if cell not in _UNTRACED_CELLS]
+_TORCH = [
+    _make_row(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, atol=1e-6),
+    _make_row(GRUCell, "torch", gru_unsupported_reason, run_gru, atol=1e-6),
+    _make_row(ElmanCell, "torch", gated_unsupported_reason, run_elman, atol=1e-6),
+    *(_make_scan_row(cell) for cell in _CATALOG_CELLS if issubclass(cell, AbstractScanCell)),
+]
+_WRITTEN = [
+    _make_row(LTCCell, "numba", synapses_unsupported_reason, run_ltc),
+    _make_triton_row(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
+    _make_row(LRCCell, "numba", synapses_unsupported_reason, run_lrc),
+    _make_row(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru),
+    _make_row(CfCCell, "numba", cfc_numba_unsupported_reason, run_cfc, kernel=NUMBA_CFC),
+    _make_triton_row(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
+    _make_row(MixedMemoryCell, "numba", cfc_numba_unsupported_reason, run_cfc),
+    _make_triton_row(MixedMemoryCell, cfc_triton_unsupported_reason, run_triton_cfc),
+    _make_row(WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc),
+    _make_triton_row(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
+    _make_row(
+        PhasedLSTMCell,
+        "numba",
+        phased_lstm_unsupported_reason,
+        run_phased_lstm,
+        is_profitable=_is_phased_profitable,
+        plan=PlannedPhasedLSTM,
+    ),
+]
+_GENERATED = [  # those first that were measured, which ``backend="auto"`` takes
+    _make_triton_row(cell, find_reason, function, is_profitable=_is_generating_profitable)
+    for cell, find_reason, function in (
         (PhasedLSTMCell, phased_unmeasured_reason, run_phased_generated),
         *(
             (cell, unmeasured_reason, run_generated)
-            for cell in (GRUDCell, LEMCell, GNODECell, CfCCell, MixedMemoryCell, WiredCfCCell)
+            for cell in (GRUDCell, LEMCell, GNODECell, *_CFC_CELLS)
         ),
         # Each of its evaluations would be launched by itself.
         (CTRNNCell, generated_unsupported_reason, run_generated),
     )
-)
-"""Generated kernels that ``backend="auto"`` takes."""
-
-
-def _make_generated_spec(cell: type[AbstractCell]) -> KernelSpec:
-    """Return the generated kernel of a cell, which serves by name only."""
-    row = _make_triton_spec(cell, generated_unsupported_reason, run_generated)
-    return replace(row, is_profitable=lambda call: False)
-
-
-_GENERATED = (
-    replace(
-        _make_triton_spec(PhasedLSTMCell, phased_unsupported_reason, run_phased_generated),
-        is_profitable=lambda call: False,
-    ),
-    *(
-        _make_generated_spec(cell)
-        for cell in _CATALOG_CELLS
-        if cell is not CTRNNCell  # which is among the preferred for any call
-    ),
-)
-
-
-def _check_calls(row: KernelSpec) -> KernelSpec:
-    """Return a row that looks at cell and call before it runs."""
-    return replace(
-        row,
-        unsupported_reason=require_unmodified(row.unsupported_reason),
-        run=validate_call(row.run, row.backend),
-    )
-
-
-KERNELS: list[KernelSpec] = [
-    _check_calls(row)
-    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_PREFERRED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
 ]
+_GENERATED += [
+    _make_triton_row(
+        PhasedLSTMCell,
+        phased_unsupported_reason,
+        run_phased_generated,
+        is_profitable=_is_never_profitable,
+    ),
+    *(_make_generated_row(cell) for cell in _CATALOG_CELLS if cell is not CTRNNCell),
+]
+_GRAPHS = [_make_graph_row(cell) for cell in _CATALOG_CELLS]
+
+KERNELS: list[KernelSpec] = [*_TRACED, *_TORCH, *_WRITTEN, *_GENERATED, *_GRAPHS]
 """All kernels, in order of preference; each checks whether it supports a call. Those of
 :mod:`tauflow.zoo` are among them when that has been imported."""
 
-_CUSTOM_CELL_KERNELS = (
-    KernelSpec(
-        AbstractCell,  # it stands for all of them
-        "numba",
-        traced_unsupported_reason,
-        validate_call(run_traced, "numba"),
-        rtol=1e-5,
-        atol=1e-5,
-        device="cpu",
-        is_profitable=is_tracing_profitable,
-    ),
-)
+_CUSTOM_CELL_KERNELS = (_make_traced_row(AbstractCell),)
 """What serves cells that are not of the catalog."""
 
 BACKENDS: tuple[str, ...] = (
@@ -267,14 +276,14 @@ def add_kernels(
         is_short_traced: whether its trace is the fastest way in short sequences, too.
         is_generated: whether there are generated kernels of it.
     """
-    KERNELS.append(_check_calls(_make_traced_spec(cell)))
+    KERNELS.append(_make_traced_row(cell))
     if issubclass(cell, AbstractScanCell):
-        KERNELS.append(_check_calls(_make_scan_spec(cell)))
+        KERNELS.append(_make_scan_row(cell))
     if is_generated:
-        KERNELS.append(_check_calls(_make_generated_spec(cell)))
-    KERNELS.append(_check_calls(_make_cuda_graph_spec(cell)))
+        KERNELS.append(_make_generated_row(cell))
+    KERNELS.append(_make_graph_row(cell))
     if not is_short_traced:
-        TRACED_IF_LONG.add(cell)
+        _TRACED_IF_LONG.add(cell)
     add_builtin_cell(cell)
 
 

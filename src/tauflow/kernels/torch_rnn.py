@@ -8,10 +8,7 @@ from torch import Tensor
 
 from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
 
-from .engine.kernel_spec import (
-    KernelCall,
-    is_under_transform,
-)
+from .engine.kernel_call import KernelCall, is_under_transform
 from .engine.torch_state import is_forward_mode
 
 

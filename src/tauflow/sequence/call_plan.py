@@ -20,7 +20,8 @@ from tauflow.cells.base import AbstractCell
 from tauflow.errors import TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
 from tauflow.kernels.engine.autograd import run_keeping, run_without_gradients
-from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
+from tauflow.kernels.engine.kernel_call import KernelFunction
+from tauflow.kernels.engine.kernel_spec import SequenceKernel
 from tauflow.kernels.engine.torch_state import is_followed
 
 from .cell_record import CellRecord, find_places, record_cells
@@ -222,8 +223,7 @@ def _make_plan(
 def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> CellPlan:
     """Return what a row comes to for a cell."""
     cell: Any = record.cell
-    # without the checks that a plan has made
-    run = run_builtin_steps if row is None else getattr(row.run, "__wrapped__", row.run)
+    run = run_builtin_steps if row is None else row.function
     run = run if row is None or row.plan is None else row.plan()
     is_compiled = row is not None and row.backend == "numba"
     zeros = cell.state_size if type(cell).initial_state is AbstractCell.initial_state else 0

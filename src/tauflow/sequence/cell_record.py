@@ -11,7 +11,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES, find_unusual_tensor
 from tauflow.errors import TauflowError
 from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory
-from tauflow.kernels.engine.requirements import is_builtin_cell
+from tauflow.kernels.engine.kernel_call import is_builtin_cell
 
 
 class _HeldTensor(NamedTuple):

@@ -100,7 +100,7 @@ def _explain_cell(name: str, call: KernelCall, backend: str) -> list[KernelExpla
     except BackendError as refusal:
         chosen, error = None, f"the call raises BackendError: {refusal}"
     rows = [
-        KernelExplanation(name, row.backend, row.run.__name__, row is chosen, reason)
+        KernelExplanation(name, row.backend, row.function.__name__, row is chosen, reason)
         for row, reason in explain_kernels(call, backend, chosen)
     ]
     steps = error or (f"{chosen.backend} serves the call" if chosen is not None else "")

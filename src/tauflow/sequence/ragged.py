@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import is_readable, is_tracing
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.requirements import check_call
+from tauflow.kernels.engine.kernel_call import check_call
 
 _GROUP_COUNT = 4
 """To which the sequences are dealt by length: few, for kernels keep what they make for a number of

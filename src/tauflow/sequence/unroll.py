@@ -1,7 +1,6 @@
 """Run a cell over sequences: a fused kernel where one serves, else the reference loop."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -13,11 +12,11 @@ from tauflow.cells.base import AbstractCell, precompute_steps
 from tauflow.cells.contract_checks import call_readout, check_next_state
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, select_kernel
-from tauflow.kernels.engine.kernel_spec import is_under_transform
-from tauflow.kernels.engine.requirements import (
+from tauflow.kernels.engine.kernel_call import (
     check_builtin_call,
+    check_call,
     is_builtin_cell,
-    run_selected_kernel,
+    is_under_transform,
 )
 
 from .ragged import run_ragged
@@ -50,7 +49,9 @@ def unroll(
         kernel = select_kernel(call, backend)
         if kernel is None:
             return reference_loop(call)
-        return run_ragged(call, partial(run_selected_kernel, kernel))
+        if not is_tracing():
+            check_call(call)
+        return run_ragged(call, kernel.function)
     h, outputs = call.h, []
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [

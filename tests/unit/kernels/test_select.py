@@ -49,7 +49,7 @@ def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason
     pytest.importorskip("numba")
     cell = CfCCell(3, 4, **options)
     call = KernelCall(cell, torch.zeros(2, 5, 3), torch.zeros(2, 4), torch.ones(2, 5, 1))
-    row_of_cfc = next(row for row in KERNELS if row.run.__wrapped__ is run_cfc)
+    row_of_cfc = next(row for row in KERNELS if row.function is run_cfc)
     assert reason in row_of_cfc.unsupported_reason(call)
     cell.eval()
     if "backbone_dropout" in options:

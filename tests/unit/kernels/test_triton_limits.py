@@ -22,7 +22,7 @@ from tauflow.kernels.ltc.triton_plan import StepPlan, choose_chunks
 
 TRITON = [row for row in KERNELS if row.backend == "triton"]
 CELLS = list(dict.fromkeys(row.cell for row in TRITON))
-WRITTEN = {row.cell: row for row in TRITON if not row.run.__name__.endswith("generated")}
+WRITTEN = {row.cell: row for row in TRITON if not row.function.__name__.endswith("generated")}
 """Kernels written for a cell, beside that which is generated from its step."""
 HERE = pytest.mark.skipif(
     not requirements.TRITON_INTERPRETED or not requirements._TRITON_VERSION,
@@ -52,7 +52,7 @@ def test_they_are_served_by_name(cell):
     row, written = select_kernel(served, "triton"), WRITTEN.get(cell)
     assert row.backend == "triton"
     is_served = written is not None and written.unsupported_reason(served) is None
-    assert row.run.__name__.endswith("generated") != is_served
+    assert row.function.__name__.endswith("generated") != is_served
 
 
 @HERE
@@ -160,7 +160,7 @@ def test_wide_closed_forms_are_generated_from_their_step(options, reason):
     if reason is None:
         assert select_kernel(served, "triton") is written
     else:
-        assert select_kernel(served, "triton").run.__wrapped__ is generated.run.__wrapped__
+        assert select_kernel(served, "triton").function is generated.function
         assert re.search(reason, written.unsupported_reason(served))
 
 

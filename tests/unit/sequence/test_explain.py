@@ -18,7 +18,7 @@ def test_it_names_what_serves_and_every_other(name, steps):
     row = select_kernel(KernelCall(cell, x, cell.initial_state(x[:, 0]), dt), "auto")
     (serving,) = [kernel for kernel in explained.kernels if kernel.serves]
     assert serving[1:3] == (
-        ("reference", "step") if row is None else (row.backend, row.run.__name__)
+        ("reference", "step") if row is None else (row.backend, row.function.__name__)
     )
     assert len(explained.kernels) == len(get_kernels(cell)) + 1
     assert all(bool(kernel.reason) != kernel.serves for kernel in explained.kernels)

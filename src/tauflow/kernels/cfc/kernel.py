@@ -18,9 +18,7 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.engine.activations import find_activation_code, has_quadratic_slope
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
-from tauflow.kernels.engine.kernel_spec import (
-    KernelCall,
-)
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.requirements import NUMBA, TRITON
 from tauflow.kernels.gpu.plan import get_matmul_dtype, persistent_unsupported_reason
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     DT,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     X,

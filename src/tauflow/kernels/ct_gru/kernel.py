@@ -19,6 +19,7 @@ from tauflow.kernels.cpu.binding import (
     parallel_for,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
@@ -26,7 +27,6 @@ from tauflow.kernels.engine.kernel_spec import (
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     X,

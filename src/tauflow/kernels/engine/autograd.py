@@ -10,6 +10,7 @@ from torch import Tensor
 from tauflow._internal.checks import shape_error
 from tauflow.errors import DtypeError, ShapeError
 
+from .kernel_call import copy_mask
 from .kernel_spec import (
     STATE,
     Gradients,
@@ -19,7 +20,6 @@ from .kernel_spec import (
     OperatorKernel,
     SequenceKernel,
     X,
-    copy_mask,
 )
 from .recompute import recompute_gradients, should_recompute
 from .torch_state import has_functorch_tensor

@@ -5,57 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
+from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell
+from tauflow.errors import BackendError
 
-from .torch_state import has_functorch_tensor
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """One run of a cell over a batch of sequences, as kernels and the reference loop receive it.
-
-    Args:
-        cell: the cell.
-        x: inputs, (B, T, I).
-        h: state before the first step, (B, S).
-        dt: gaps, (B, T, 1).
-        mask: (B, T) bool, false where the state is kept; ``None`` when all steps are valid.
-        observed: (B, T, I) bool, or ``None``.
-    """
-
-    cell: AbstractCell
-    x: Tensor
-    h: Tensor
-    dt: Tensor
-    mask: Tensor | None = None
-    observed: Tensor | None = None
-
-    def copy_mask(self) -> Tensor | None:
-        """Return a copy of the mask, contiguous, for a backward pass to read.
-
-        By then the caller may have written the next batch's into the same tensor, which autograd
-        does not watch.
-        """
-        return copy_mask(self.mask)
-
-
-def copy_mask(mask: Tensor | None) -> Tensor | None:
-    """Return a copy of a mask, to which the caller cannot write."""
-    return None if mask is None else mask.clone(memory_format=torch.contiguous_format)
-
-
-def is_under_transform(call: KernelCall) -> bool:
-    """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps the call's tensors."""
-    if torch.compiler.is_compiling():
-        return False  # the tracer cannot look; it falls back by itself where it must
-    return has_functorch_tensor((call.x, call.h, call.dt, *call.cell.parameters()))
-
-
-KernelFunction = Callable[[KernelCall], tuple[Tensor, Tensor]]
-"""Maps a call to the outputs at every step, (B, T, H), and the last state, (B, S)."""
+from .kernel_call import KernelCall, KernelFunction, check_call, find_cell_modification
 
 
 @dataclass(frozen=True)
@@ -63,32 +19,54 @@ class KernelSpec:
     """A fused implementation of one cell on one backend.
 
     Args:
-        cell: the class it computes.
+        cell: the class it computes; ``AbstractCell`` for cells of users.
         backend: name that users choose it by.
-        unsupported_reason: returns the reason why it cannot serve a call, or ``None``; judged from
+        find_reason: returns the reason why it cannot serve a call, or ``None``; judged from
             settings, shapes, dtypes and devices alone.
-        run: computes the call.
+        function: computes a call that has been checked.
         rtol: relative tolerance of the parity test, on values and on every gradient.
         atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
         is_profitable: whether it is faster than the rows below it for a call; ``backend="auto"``
             takes it for no other.
-        kernel: what it runs, if ``run`` is nothing but that on the call's tensors, the cell's
+        kernel: what it runs, if ``function`` is nothing but that on the call's tensors, the cell's
             ``static_config`` and its ``packed_parameters``.
         plan: returns what runs calls between which nothing changes but numbers, and which of the
-            tensors want gradients; ``None`` for ``run``.
+            tensors want gradients; ``None`` for ``function``.
     """
 
     cell: type[AbstractCell]
     backend: str
-    unsupported_reason: Callable[[KernelCall], str | None]
-    run: KernelFunction
+    find_reason: Callable[[KernelCall], str | None]
+    function: KernelFunction
     rtol: float
     atol: float
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
     kernel: "SequenceKernel | None" = None
     plan: Callable[[], KernelFunction] | None = None
+
+    def unsupported_reason(self, call: KernelCall) -> str | None:
+        """Return the reason why it cannot serve a call, or ``None``."""
+        changed = None if self.cell is AbstractCell else find_cell_modification(call.cell)
+        return changed or self.find_reason(call)
+
+    def run(self, call: KernelCall) -> tuple[Tensor, Tensor]:
+        """Check a call, and compute it.
+
+        Raises:
+            ShapeError, DtypeError: a tensor does not fit the cell.
+            BackendError: it cannot serve the call.
+        """
+        if not is_tracing():
+            check_call(call)
+            reason = self.unsupported_reason(call)
+            if reason is not None:
+                raise BackendError(
+                    f"backend {self.backend!r} cannot serve this call: {reason}. Use "
+                    "backend='reference'."
+                )
+        return self.function(call)
 
 
 Inputs = Sequence[Tensor]

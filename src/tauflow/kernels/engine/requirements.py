@@ -1,27 +1,19 @@
-"""What a backend cannot take of any cell, and what every call is held to before a kernel reads it.
-
-Compiled loops check no bounds.
-"""
+"""What a backend cannot take of any cell."""
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache, wraps
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.parametrize import type_before_parametrizations
 
-from tauflow._internal.checks import is_jit_tracing, is_tracing, shape_error
-from tauflow._internal.module_hooks import has_global_hooks
-from tauflow.cells.base import AbstractCell, first_parameter
-from tauflow.cells.built_tensors import find_unusual_tensor
-from tauflow.cells.registry import MODELS
-from tauflow.errors import BackendError, DtypeError
+from tauflow._internal.checks import is_jit_tracing, is_tracing
+from tauflow.cells.base import first_parameter
 
-from .kernel_spec import KernelCall, KernelFunction, KernelSpec
+from .kernel_call import KernelCall
 from .torch_state import (
     assume_constant_result,
     has_storage,
@@ -197,127 +189,3 @@ TRITON = BackendRequirements(
     supports_autocast=True,
     mixed_dtype_message="take inputs and parameters of one dtype, except under autocast",
 )
-
-
-def find_cell_modification(cell: AbstractCell) -> str | None:
-    """Return why only the step of a cell serves now: other tensors, or hooks for all modules.
-
-    Raises:
-        ShapeError: not even the step does, see :mod:`tauflow.cells.built_tensors`.
-    """
-    if torch.compiler.is_compiling():
-        return cell._find_unusual_tensor()
-    if is_jit_tracing():
-        return None  # operations look at shapes by themselves, and a trace is to hold no look
-    return "there are hooks for all modules" if has_global_hooks() else find_unusual_tensor(cell)
-
-
-assume_constant_result(AbstractCell._find_unusual_tensor)  # a trace is to hold no look at modules
-
-
-def check_call(call: KernelCall) -> None:
-    """Raise unless the tensors of a call fit its cell and each other.
-
-    Raises:
-        ShapeError, DtypeError: one does not.
-    """
-    cell, x, mask, observed = call.cell, call.x, call.mask, call.observed
-    where = type(cell).__name__
-    if x.ndim != 3 or x.shape[2] != cell.input_size:
-        raise shape_error(where, "x", x, f"(B, T, {cell.input_size})", "Features come last.")
-    B, T, _ = x.shape
-    _check_shape(where, "h", call.h, (B, cell.state_size))
-    _check_shape(where, "dt", call.dt, (B, T, 1))
-    for name, marks, shape in (("mask", mask, (B, T)), ("observed", observed, tuple(x.shape))):
-        if marks is not None:
-            _check_shape(where, name, marks, shape)
-            if marks.dtype is not torch.bool:
-                raise DtypeError(
-                    f"{where}: {name} has dtype {marks.dtype}, expected torch.bool. Convert it "
-                    f"with {name}.bool()."
-                )
-
-
-def _check_shape(where: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tensor.shape != shape:
-        raise shape_error(where, name, tensor, str(shape), "It goes with x, (B, T, I).")
-
-
-def validate_call(run: KernelFunction, backend: str) -> KernelFunction:
-    """Return a kernel that looks at its call first, whoever calls it."""
-
-    @wraps(run)
-    def checked(call: KernelCall) -> tuple[Tensor, Tensor]:
-        if not is_tracing():
-            changes_of_own = (
-                find_cell_modification(call.cell) if is_builtin_cell(call.cell) else None
-            )
-            reason = changes_of_own or _find_dtype_mismatch(call, backend)
-            if reason is not None:
-                raise BackendError(
-                    f"backend {backend!r} cannot serve this call: {reason}. Use "
-                    "backend='reference'."
-                )
-            check_call(call)
-        return run(call)
-
-    return checked
-
-
-def _find_dtype_mismatch(call: KernelCall, backend: str) -> str | None:
-    """Return which tensor the loops would misread for one of another dtype."""
-    if backend == "numba":
-        first = first_parameter(call.cell)
-        for tensor in (call.x, call.h, call.dt, *(() if first is None else (first,))):
-            if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
-                return "the numba kernels compute in float32, on the CPU"
-    return None
-
-
-def run_selected_kernel(spec: KernelSpec, call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run the row that :func:`~tauflow.kernels.select.select_kernel` chose for this call just now.
-
-    Its cell has been looked at, and is not looked at twice.
-    """
-    if not is_tracing():
-        check_call(call)
-    run: KernelFunction = getattr(spec.run, "__wrapped__", spec.run)
-    return run(call)
-
-
-def require_unmodified(
-    unsupported_reason: Callable[[KernelCall], str | None],
-) -> Callable[[KernelCall], str | None]:
-    """Return the limits of a kernel, which serves no cell that has changed."""
-
-    @wraps(unsupported_reason)
-    def limits(call: KernelCall) -> str | None:
-        return find_cell_modification(call.cell) or unsupported_reason(call)
-
-    return limits
-
-
-def check_builtin_call(call: KernelCall) -> None:
-    """Hold a call that the cell's own step serves to the same shapes, unless the cell is a user's.
-
-    A model must not depend on which backend runs it. What a user's own cell does with its
-    parameters is its own affair; no kernel reads them.
-    """
-    if is_tracing():
-        return
-    if is_builtin_cell(call.cell):
-        find_unusual_tensor(call.cell)
-        check_call(call)
-
-
-def is_builtin_cell(cell: AbstractCell) -> bool:
-    """Whether a cell is one of the library's, whatever became of it."""
-    return type_before_parametrizations(cell) in _BUILTIN_CELLS
-
-
-_BUILTIN_CELLS = {entry.cell for entry in MODELS.values()}
-
-
-def add_builtin_cell(cell: type[AbstractCell]) -> None:
-    """Count a class that the library registers later among its own."""
-    _BUILTIN_CELLS.add(cell)

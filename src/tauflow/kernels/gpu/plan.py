@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.kernels.engine.kernel_spec import KernelCall
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 from tauflow.kernels.engine.torch_state import assume_constant_result
 

@@ -25,13 +25,13 @@ from tauflow.kernels.cpu.binding import (
     parallel_for,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     OperatorKernel,
     Outputs,

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell, LTCConfig
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     X,

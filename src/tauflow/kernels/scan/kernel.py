@@ -7,17 +7,16 @@ from torch import Tensor
 
 from tauflow.cells.diagonal import AbstractScanCell, complex_multiply
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.kernel_call import KernelCall, is_under_transform
 from tauflow.kernels.engine.kernel_spec import (
     STATE,
     BoolConfigKernel,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     X,
-    is_under_transform,
 )
 from tauflow.kernels.engine.requirements import TORCH_SCAN
 

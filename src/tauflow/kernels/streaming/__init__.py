@@ -17,13 +17,13 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract_checks import call_readout, check_next_state
 from tauflow.cells.ltc import LTCCell
 from tauflow.kernels.cpu.binding import ConstantArgument, import_kernels
-from tauflow.kernels.engine.kernel_spec import KernelCall
-from tauflow.kernels.engine.requirements import (
-    NUMBA,
+from tauflow.kernels.engine.kernel_call import (
+    KernelCall,
     check_builtin_call,
     find_cell_modification,
     is_builtin_cell,
 )
+from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.ltc import get_layout
 from tauflow.kernels.ltc.kernel import make_ltc_solver
 from tauflow.kernels.select import is_backend_allowed, select_kernel

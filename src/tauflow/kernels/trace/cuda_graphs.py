@@ -16,13 +16,13 @@ from torch import Tensor
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import precompute_steps
 from tauflow.kernels.engine.autograd import use_device
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     SequenceKernel,

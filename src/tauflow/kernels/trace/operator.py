@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow.cells.base import AbstractCell, find_cell
 from tauflow.kernels.engine.autograd import allocate_gradients, make_operator_gradients
-from tauflow.kernels.engine.kernel_spec import GradOutputs, KernelCall
+from tauflow.kernels.engine.kernel_call import KernelCall
+from tauflow.kernels.engine.kernel_spec import GradOutputs
 from tauflow.kernels.engine.recompute import differentiate, should_recompute
 from tauflow.kernels.engine.torch_state import assume_constant_result, record_gradients
 

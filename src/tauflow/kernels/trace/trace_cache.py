@@ -16,8 +16,8 @@ from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow.cells.base import Precomputed, StepSequence
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
-from tauflow.kernels.engine.kernel_spec import KernelCall, SequenceKernel
-from tauflow.kernels.engine.requirements import check_call
+from tauflow.kernels.engine.kernel_call import KernelCall, check_call
+from tauflow.kernels.engine.kernel_spec import SequenceKernel
 from tauflow.kernels.engine.torch_state import is_autocast_available
 
 from .capture import (

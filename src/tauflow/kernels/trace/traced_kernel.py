@@ -30,12 +30,12 @@ from tauflow.kernels.cpu.binding import (
     log_compilation,
     parallel_for,
 )
+from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
     STATE,
     Gradients,
     GradOutputs,
     Inputs,
-    KernelCall,
     NeedsInputGrad,
     Outputs,
     SequenceKernel,
@@ -44,7 +44,6 @@ from tauflow.kernels.engine.kernel_spec import (
 from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.engine.torch_state import assume_constant_result
 from tauflow.kernels.engine.workspace import empty
-from tauflow.kernels.thresholds import is_long
 
 from . import lower
 from .capture import tensor_metadata
@@ -63,6 +62,7 @@ from .trace_cache import (
 
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm, aten.bmm, aten.mv, aten.addmm}
+_MIN_LONG_STEPS = 8
 _MAX_ABSORBED_ENTRIES = 1 << 14  # which take as long as torch's call of an operation
 _MAX_SAVED_BYTES = 1 << 29  # of products and activations, beyond which they are computed again
 
@@ -94,6 +94,14 @@ def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
 
 INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
 """The traces of these loops."""
+
+
+def is_long(call: KernelCall) -> bool:
+    """Whether torch computes what does not depend on the state for all steps at once.
+
+    In a shorter sequence each step does so itself, which spares the calls of operations.
+    """
+    return call.x.shape[1] >= _MIN_LONG_STEPS
 
 
 def traced_unsupported_reason(call: KernelCall) -> str | None:

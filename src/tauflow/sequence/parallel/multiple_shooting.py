@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.kernel_spec import is_under_transform
+from tauflow.kernels.engine.kernel_call import is_under_transform
 from tauflow.sequence.base import SequenceModuleBase
 from tauflow.sequence.inputs import Lengths, PaddedOrPacked, TimeSteps
 from tauflow.sequence.run_call import run_call
