@@ -31,6 +31,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import forward_fill
 from tauflow.errors import ShapeError
 
+from .unwrap import check_batch
+
 Answer = Callable[[SequenceBatch], Tensor]
 """A differentiable function of a batch that gives one number per sequence, (B,)."""
 REMOVALS = ("value", "measurement")
@@ -83,11 +85,13 @@ def integrated_gradients(
         max_steps: gradients to take at most in one quadrature; at least 16 are taken.
 
     Raises:
+        ArgumentError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
 
     Warns:
         UserWarning: the residual of some sequences is above the tolerance.
     """
+    check_batch("integrated_gradients", batch)
     check_positive(tolerance=tolerance)
     check_at_least(1, max_steps=max_steps)
     x = batch.x.detach()
@@ -163,9 +167,11 @@ def occlusion(
         Output less the output without the input; 0 where nothing was measured.
 
     Raises:
+        ArgumentError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
         UnknownNameError: nothing can be removed so.
     """
+    check_batch("occlusion", batch)
     check_one_of(REMOVALS, remove=remove)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
     is_measured = batch.valid.unsqueeze(-1).expand_as(batch.x)

@@ -19,7 +19,7 @@ from tauflow.sequence.states import State, resolve_initial_states
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
-from .unwrap import iter_layer_steps, resolve_observed, unwrap_forward_module
+from .unwrap import check_batch, iter_layer_steps, resolve_observed, unwrap_forward_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +82,15 @@ def memory_length(
 
     Raises:
         ArgumentError: the model has no such sequence module, runs backwards too, or reads ahead;
-            what its module gets has other samples or gaps than the data; or ``data`` is empty.
+            what its module gets has other samples or gaps than the data; or ``data`` is empty, or
+            no batch.
     """
     check_positive(tolerance=tolerance)
     rnn = unwrap_forward_module("memory_length", model, takes_cells=False)
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: check_at_least(1, most=max_sequences)]
+    check_batch("memory_length", batch)
     with evaluation_mode(model):
         inputs, start, last = _capture_module_inputs(model, rnn, batch)
         _check_same_samples(model, rnn, inputs, batch)

@@ -4,8 +4,11 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.sanitize import format_count
+from tauflow.errors import ArgumentError
 from tauflow.plotting.axes import get_figure, make_axes
 from tauflow.plotting.palette import BLUE, VERMILION
 from tauflow.wirings import AbstractWiring, to_networkx
@@ -51,8 +54,14 @@ def plot_wiring(wiring: AbstractWiring, input_size: int, ax: "Axes | None" = Non
         The axes drawn on.
 
     Raises:
-        ArgumentError: ``input_size`` is not a positive integer.
+        ArgumentError: ``input_size`` is not a positive integer, or a network stands in the place of
+            its wiring.
     """
+    if isinstance(wiring, nn.Module):
+        raise ArgumentError(
+            f"plot_wiring: expected a wiring, got the network {type(wiring).__name__}. Give the "
+            "wiring that it was built with, such as tauflow.AutoNCP(19, 3)."
+        )
     graph = to_networkx(wiring, check_at_least(1, input_size=input_size))
     layers = _group_by_layer(graph)
     layered = len(layers) > 2

@@ -5,7 +5,7 @@ import torch
 import tauflow
 from tauflow import SequenceBatch
 from tauflow.analysis import integrated_gradients, occlusion, permutation_importance
-from tauflow.errors import ShapeError, UnknownNameError
+from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
 
 
 def batch_of(x, observed=None, mask=None, y=None):
@@ -92,6 +92,12 @@ def test_inputs_of_a_group_are_removed_together():
     x = torch.tensor([[[1.0, 0.0, 5.0]]])
     found = occlusion(lambda b: b.x.sum((1, 2)), batch_of(x), groups=[[0, 1], [2]])
     torch.testing.assert_close(found, torch.tensor([[[1.0, 5.0]]]))
+
+
+@pytest.mark.parametrize("method", [integrated_gradients, occlusion])
+def test_a_tensor_is_no_batch(method):
+    with pytest.raises(ArgumentError, match=rf"^{method.__name__}: .*got a Tensor"):
+        method(lambda b: b.x.sum((1, 2)), torch.ones(2, 3, 1))
 
 
 def test_an_answer_per_step_is_refused():

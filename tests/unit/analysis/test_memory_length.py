@@ -146,6 +146,8 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
         memory_length(tauflow.LTC(2, 3, bidirectional=True), data)
     with pytest.raises(ArgumentError, match="no sequence"):
         memory_length(tauflow.LTC(2, 3), data[:0])
+    with pytest.raises(ArgumentError, match=r"expected a tauflow\.SequenceBatch, got a Tensor"):
+        memory_length(tauflow.LTC(2, 3), data.x)
 
 
 def test_a_memory_is_as_long_in_any_unit_of_time() -> None:

@@ -55,6 +55,8 @@ def test_axes_given_are_drawn_on():
     assert plot_wiring(WIRINGS["full"], 2, ax) is ax
 
 
-def test_no_inputs_is_refused():
+def test_no_inputs_and_networks_are_refused():
     with pytest.raises(ArgumentError, match="input_size must be at least 1"):
         plot_wiring(WIRINGS["full"], 0)
+    with pytest.raises(ArgumentError, match="expected a wiring, got the network LTC"):
+        plot_wiring(tauflow.LTC(4, WIRINGS["full"]), 4)
