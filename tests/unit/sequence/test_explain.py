@@ -29,7 +29,7 @@ def test_reasons_are_those_of_the_kernels():
     call = KernelCall(rnn.cell, x, torch.zeros(2, 6), torch.ones(2, 5, 1))
     reasons = {kernel.loop: kernel.reason for kernel in rnn.explain(x).kernels}
     for kernel in get_kernels(rnn.cell):
-        if kernel.run.__name__ == "run_cfc":
+        if kernel.function.__name__ == "run_cfc":
             assert reasons["run_cfc"] == kernel.unsupported_reason(call)
     assert "run_cfc" in reasons
 
