@@ -285,6 +285,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
         whole = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks
         self.result_ = learn(self, learned, held, whole, plan)
+        if whole is not None:  # the networks may have learned from held sequences since
+            learned, held = whole, None
         self._blend(learned, held, plan)
         self._calibrate(held)
 

@@ -7,7 +7,7 @@ import torch
 
 from tauflow import GRU, SequenceBatch, load, save
 from tauflow.errors import ArgumentError
-from tauflow.estimators import SequenceForecaster
+from tauflow.estimators import SequenceForecaster, blending
 from tauflow.estimators.blending import _choose_of_target, _choose_shares
 from tauflow.estimators.forecast_queries import select_last_blocks
 from tauflow.models import ForecastModel
@@ -102,6 +102,22 @@ def test_blocks_end_with_the_series(fitted, gaps):
             expected += list(before[-1:])
     found = np.unique(select_last_blocks(rows, queries, 4.0).origin)
     assert found.tolist() == sorted(set(expected) & set(queries.origin.tolist()))
+
+
+def test_shares_are_chosen_by_a_network_that_did_not_see_the_rows(monkeypatch):
+    seen = []
+
+    def choose(forecaster, rows, queries):
+        seen.append((forecaster, queries.origin.min()))
+        return _choose_shares(forecaster, rows, queries)
+
+    monkeypatch.setattr(blending, "_choose_shares", choose)
+    whole = SequenceForecaster(**SMALL, epochs=2).fit(walk(), time="t")
+    kept = SequenceForecaster(**SMALL, epochs=2, intervals="conformal").fit(walk(), time="t")
+    (trial, first), (same, _) = seen
+    assert trial is not whole  # whose networks learned from all rows
+    assert first >= 340
+    assert same is kept  # which leaves the validation data out
 
 
 def test_validation_data_that_are_given_choose():
