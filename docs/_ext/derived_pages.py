@@ -123,7 +123,8 @@ def hide_machine(app, doctree):
 def mark_cells(app, doctree):
     """Mark cells of tables: much text, wide on a narrow screen; names, which do not wrap.
 
-    Code with a word that is longer than a column should be wraps anywhere.
+    Code with a word that is longer than a column should be wraps anywhere. Tables of text are
+    marked as cards, which their rows are on a narrow screen.
     """
     for code in doctree.findall(nodes.literal):
         if max(map(len, code.astext().split()), default=0) > 32:
@@ -136,6 +137,32 @@ def mark_cells(app, doctree):
             entry["classes"].append("middle")
         elif not re.search(r"\s", text):
             entry["classes"].append("name")
+    for table in doctree.findall(nodes.table):
+        if app.env.docname == "models" or _is_text(table):
+            table["classes"].append("cards")
+            _label_cells(table)
+
+
+def _is_text(table):
+    """Whether a table has no numbers and pictures, and a row that is wider than a narrow screen."""
+    entries = list(table.findall(nodes.entry))
+    if any("text-right" in entry["classes"] for entry in entries):
+        return False
+    rows = table.findall(nodes.row)
+    return not any(table.findall(nodes.image)) and any(
+        sum(len(entry.astext()) for entry in row) > 90 for row in rows
+    )
+
+
+def _label_cells(table):
+    """Put the heading of a column into its cells, if there are several to tell apart."""
+    if not any(table.findall(nodes.thead)):
+        return
+    headings, *rows = ([*row] for row in table.findall(nodes.row))
+    for row in rows if len(headings) > 2 else ():
+        for heading, entry in zip(headings[1:], row[1:], strict=True):
+            if entry.astext():
+                entry.insert(0, nodes.paragraph("", heading.astext(), classes=["column"]))
 
 
 def describe_pictures(app, doctree):
