@@ -36,7 +36,7 @@ else:  # or products warn wherever a test asks for deterministic algorithms
 TABLE = """
 name = "tiny"
 title = "A tiny pendulum"
-source = "Nobody 2020, Table 0"
+source = "Doe 2020, Table 0"
 loss = "mse"
 metric = "mse"
 seeds = 2
@@ -124,15 +124,15 @@ def _keep(
 
     Those kept are the first one and others by a digest of their names: the same ones every time.
     """
-    kept, left, met = [], [], set()
+    selected, left, seen = [], [], set()
     for item in items:
         function = _function(item)
-        few = function not in met or zlib.crc32(item.nodeid.encode()) % one_in(item) == 0
-        met.add(function)
+        few = function not in seen or zlib.crc32(item.nodeid.encode()) % one_in(item) == 0
+        seen.add(function)
         keep = few and not any(map(item.get_closest_marker, without))
-        (kept if keep else left).append(item)
+        (selected if keep else left).append(item)
     config.hook.pytest_deselected(items=left)
-    items[:] = kept
+    items[:] = selected
 
 
 @pytest.fixture(autouse=True)

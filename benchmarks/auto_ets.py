@@ -26,10 +26,10 @@ def forecast(t: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray | None:
     y = y[-_POINTS:]
     model = AutoETS(season_length=max(_SEASONS, key=lambda lag: _correlate(y, lag)))
     ahead = steps.round().astype(int)
-    found = model.forecast(y=y, h=int(ahead[-1]), level=list(_LEVELS))
-    below = [found[f"lo-{level}"] for level in reversed(_LEVELS)]
-    above = [found[f"hi-{level}"] for level in _LEVELS]
-    return np.stack([*below, found["mean"], *above], 1)[ahead - 1]
+    by_level = model.forecast(y=y, h=int(ahead[-1]), level=list(_LEVELS))
+    below = [by_level[f"lo-{level}"] for level in reversed(_LEVELS)]
+    above = [by_level[f"hi-{level}"] for level in _LEVELS]
+    return np.stack([*below, by_level["mean"], *above], 1)[ahead - 1]
 
 
 def _correlate(y: np.ndarray, lag: int) -> float:

@@ -50,18 +50,18 @@ def run(arguments: argparse.Namespace) -> None:
     risks = {name: np.zeros(len(died)) for name in METHODS}
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(died, died)
     for fold, (seen, test) in enumerate(folds):
-        kept, held = train_test_split(seen, test_size=0.2, stratify=died[seen], random_state=fold)
-        parts = [everybody[torch.from_numpy(part)] for part in (kept, held, test)]
+        train, held = train_test_split(seen, test_size=0.2, stratify=died[seen], random_state=fold)
+        parts = [everybody[torch.from_numpy(part)] for part in (train, held, test)]
         for name, risk in predict(arguments, *parts, seed=fold).items():
             risks[name][test] = risk
         print(f"fold {fold + 1} of {FOLDS}", flush=True)
-    found = {name: score(died, risk) for name, risk in risks.items()}
-    text = describe(found, len(died), arguments)
+    scores = {name: score(died, risk) for name, risk in risks.items()}
+    text = describe(scores, len(died), arguments)
     print(text)
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"calibration-{date.today().isoformat()}"
-    facts = {"scores": found, "machine": describe_machine(), "versions": get_versions()}
-    stem.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    result = {"scores": scores, "machine": describe_machine(), "versions": get_versions()}
+    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     stem.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
 
 
@@ -93,12 +93,12 @@ def predict(
         progress=False,
     )
     model.eval()
-    found = {}
+    risks = {}
     for method in METHODS:
         calibrated = model if method == "none" else calibrate(model, valid, method).eval()
         logits = collect_outputs(calibrated, test, per_step=False).prediction.double()
-        found[method] = logits.softmax(-1)[:, 1].numpy()
-    return found
+        risks[method] = logits.softmax(-1)[:, 1].numpy()
+    return risks
 
 
 def score(died: NDArray[np.bool_], risk: Floats) -> dict[str, float]:
@@ -106,7 +106,7 @@ def score(died: NDArray[np.bool_], risk: Floats) -> dict[str, float]:
     draws = np.random.default_rng(0).random((200, len(risk))) < risk
     return {
         "ECE": compute_error(risk, died),
-        "ECE of right risks": float(np.mean([compute_error(risk, one) for one in draws])),
+        "ECE of right risks": float(np.mean([compute_error(risk, draw) for draw in draws])),
         "Brier score": float(brier_score_loss(died, risk)),
         "log loss": float(log_loss(died, np.clip(risk, 1e-6, 1 - 1e-6))),
         "AUROC": float(roc_auc_score(died, risk)),
@@ -118,9 +118,11 @@ def compute_error(risk: Floats, died: NDArray[np.bool_]) -> float:
     return float(expected_calibration_error(torch.from_numpy(risk), torch.from_numpy(died)))
 
 
-def describe(found: dict[str, dict[str, float]], count: int, arguments: argparse.Namespace) -> str:
+def describe(
+    scores_of_methods: dict[str, dict[str, float]], count: int, arguments: argparse.Namespace
+) -> str:
     """Return a Markdown table."""
-    names = list(next(iter(found.values())))
+    names = list(next(iter(scores_of_methods.values())))
     lines = [
         f"# Calibration of risks of death, PhysioNet 2012, {date.today().isoformat()}",
         "",
@@ -131,7 +133,7 @@ def describe(found: dict[str, dict[str, float]], count: int, arguments: argparse
         f"| calibration | {' | '.join(names)} |",
         f"| --- |{' ---: |' * len(names)}",
     ]
-    for method, scores in found.items():
-        lines.append(f"| {method} | {' | '.join(f'{one:.4f}' for one in scores.values())} |")
+    for method, scores in scores_of_methods.items():
+        lines.append(f"| {method} | {' | '.join(f'{value:.4f}' for value in scores.values())} |")
     machine = {**describe_machine(), **get_versions()}
     return "\n".join([*lines, "", ", ".join(f"{key} {value}" for key, value in machine.items())])

@@ -95,7 +95,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the coverage of the tables."""
     print("table, target: RMSE, that of the last value, shares in intervals of 80 and 95 %")
     for name in arguments.tables:
-        folder = next(one for one in arguments.folders if (one / f"{name}.csv.gz").exists())
+        folder = next(
+            folder for folder in arguments.folders if (folder / f"{name}.csv.gz").exists()
+        )
         measure(name, read(name, folder), arguments.epochs, arguments.seeds)
 
 
@@ -107,21 +109,23 @@ def measure(name: str, table: pd.DataFrame, epochs: int, seeds: int) -> None:
     for seed in range(seeds):
         train, valid, test = split(table, kind, seed)
         forecaster = fit(kind, train, valid, epochs, seed)
-        found = forecaster.compare(test)
-        errors.append([found["forecaster"], found["last value"]])
+        errors_of_seed = forecaster.compare(test)
+        errors.append([errors_of_seed["forecaster"], errors_of_seed["last value"]])
         once = forecaster.measure_coverage(test, LEVELS)
-        shares.setdefault("calibrated once", []).append([once[one] for one in LEVELS])
+        shares.setdefault("calibrated once", []).append([once[level] for level in LEVELS])
         if kind.gap:
             weekly = measure_weekly(forecaster, pd.concat([valid, test]), kind, test)
             shares.setdefault("each week", []).append(weekly)
     mean = np.mean(errors, 0)
     for place, target in enumerate(kind.options["targets"]):
         print(f"{name}, {target}: {mean[0, place]:.4g}, {mean[1, place]:.4g}", flush=True)
-        for way, one in shares.items():
-            own = 100 * np.array(one)[..., place]  # (seeds, levels)
-            spread = own.std(0, ddof=1) if seeds > 1 else np.full(len(LEVELS), np.nan)
-            told = [f"{m:.1f} ± {s:.1f} %" for m, s in zip(own.mean(0), spread, strict=True)]
-            print(f"    {way}:", ", ".join(told), flush=True)
+        for way, shares_of_seeds in shares.items():
+            percentages = 100 * np.array(shares_of_seeds)[..., place]  # (seeds, levels)
+            spread = percentages.std(0, ddof=1) if seeds > 1 else np.full(len(LEVELS), np.nan)
+            texts = [
+                f"{m:.1f} ± {s:.1f} %" for m, s in zip(percentages.mean(0), spread, strict=True)
+            ]
+            print(f"    {way}:", ", ".join(texts), flush=True)
 
 
 def fit(
@@ -156,7 +160,7 @@ def measure_weekly(
         week = rows[(times >= start - PERIOD) & (times < start + PERIOD)]
         size = int((week[kind.time] >= start).sum())
         shares = forecaster.recalibrate(before).measure_coverage(week, LEVELS, since=start)
-        total = total + size * np.array([shares[one] for one in LEVELS])
+        total = total + size * np.array([shares[level] for level in LEVELS])
         count += size
     return total / count
 
@@ -178,7 +182,7 @@ def read(name: str, folder: Path) -> pd.DataFrame:
     if name == "pbcseq":
         table = table.select_dtypes("number").drop(columns=["futime", "status"])
         skewed = ["bili", "ast", "chol", "alk.phos"]
-        return table.assign(**{one: np.log(table[one]) for one in skewed})
+        return table.assign(**{column: np.log(table[column]) for column in skewed})
     if name == "quinidine":
         table = table[["Subject", "time", "conc", "dose", "interval", "Age", "Weight"]]
         table[["Age", "Weight"]] = table.groupby("Subject")[["Age", "Weight"]].transform("first")

@@ -63,14 +63,14 @@ def run(arguments: argparse.Namespace) -> None:
     text = report(rows, samples, rates, arguments.threads)
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"cpu-{date.today().isoformat()}"
-    facts = {
+    result = {
         "machine": describe_machine(),
         "versions": get_versions(),
         "rates": rates._asdict(),
         "rows": rows,
         "streaming": samples,
     }
-    stem.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     stem.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
 
@@ -107,7 +107,7 @@ Contender = tuple[nn.Module, Forward]
 
 def ours(family: str, size: Size) -> dict[str, Contender]:
     """Return the library's module with whatever kernel it picks, and with the reference loop."""
-    found = {}
+    calls = {}
     for name, backend in (("tauflow", "auto"), ("reference", "reference")):
         torch.manual_seed(1)
         if family == "LTC":
@@ -116,8 +116,8 @@ def ours(family: str, size: Size) -> dict[str, Contender]:
             module = tauflow.CfC(
                 size.inputs, size.neurons, backbone_units=size.neurons, backend=backend
             )
-        found[name] = (module, lambda x, dt, module=module: module(x, dt=dt)[0])
-    return found
+        calls[name] = (module, lambda x, dt, module=module: module(x, dt=dt)[0])
+    return calls
 
 
 def others(family: str, size: Size) -> dict[str, Contender]:
@@ -138,14 +138,14 @@ def others(family: str, size: Size) -> dict[str, Contender]:
 
 def check_parity(fused: Contender, reference: Contender, x: Tensor, dt: Tensor) -> None:
     """Refuse to time a kernel that is wrong."""
-    found = []
+    results = []
     for module, call in (fused, reference):
         y = call(x, dt)
         weights = torch.linspace(-1, 1, y.numel()).view_as(y)
-        found.append([y, *torch.autograd.grad((y * weights).sum(), list(module.parameters()))])
+        results.append([y, *torch.autograd.grad((y * weights).sum(), list(module.parameters()))])
     # A coarse look at whether it is the same model; the parity tests are the fine one.
-    scale = max(tensor.abs().max().item() for tensor in found[1][1:])
-    for ours_, theirs in zip(*found, strict=True):
+    scale = max(tensor.abs().max().item() for tensor in results[1][1:])
+    for ours_, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-4 * scale)
 
 
@@ -153,27 +153,27 @@ def row(
     family: str, size: Size, kind: str, timings: dict[str, Timing], limit: float
 ) -> dict[str, object]:
     """Return one line of the table as plain values."""
-    own = timings["tauflow"]
+    reference = timings["tauflow"]
     return {
         "model": family,
         "size": str(size),
         "kind": kind,
         "limit_ms": limit * 1e3,
         "ms": {name: timing.seconds * 1e3 for name, timing in timings.items()},
-        "ratio": {name: own.ratio(t) for name, t in timings.items() if name != "tauflow"},
+        "ratio": {name: reference.ratio(t) for name, t in timings.items() if name != "tauflow"},
     }
 
 
-def line(found: dict[str, object]) -> str:
+def line(measured: dict[str, object]) -> str:
     """Return a row as Markdown."""
-    times, ratios = found["ms"], found["ratio"]
+    times, ratios = measured["ms"], measured["ratio"]
     assert isinstance(times, dict)
     assert isinstance(ratios, dict)
     others_ = " | ".join(
         f"{times[name]:.3g} ({ratios[name]:.1f}×)" if name in ratios else "–" for name in OTHERS
     )
-    share = found["limit_ms"] / times["tauflow"]
-    head = f"| {found['model']} | {found['size']} | {found['kind']} "
+    share = measured["limit_ms"] / times["tauflow"]
+    head = f"| {measured['model']} | {measured['size']} | {measured['kind']} "
     return f"{head}| {times['tauflow']:.3g} | {share:.2f} | {others_} |"
 
 
@@ -183,7 +183,7 @@ def report(
     """Return the whole table with what it was measured on."""
     head = ["model", "B, T, I, N", "what", "tauflow, ms", "of the limit"]
     head += [f"{name}, ms" for name in OTHERS]
-    facts = {**describe_machine(), **get_versions()}
+    environment = {**describe_machine(), **get_versions()}
     return "\n".join(
         [
             f"# CPU, {date.today().isoformat()}",
@@ -203,7 +203,7 @@ def report(
             "",
             *streaming.table(samples),
             "",
-            ", ".join(f"{name} {value}" for name, value in facts.items()),
+            ", ".join(f"{name} {value}" for name, value in environment.items()),
             "",
         ]
     )

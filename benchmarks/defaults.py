@@ -83,8 +83,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(text)
     page = arguments.page.read_text("utf-8")
     inside = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    found = inside.sub(lambda _: f"{BEGIN}\n\n{text}\n{END}", page)
-    arguments.page.write_text(found, encoding="utf-8")
+    new_page = inside.sub(lambda _: f"{BEGIN}\n\n{text}\n{END}", page)
+    arguments.page.write_text(new_page, encoding="utf-8")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -123,9 +123,9 @@ def measure_table(task: str, table: Sequences, method: str, fold: int) -> Row:
     answer = table.answer(method, fold)
     seconds = round(time.process_time() - started, 1)
     scores = table.scored(table.y[table.folds[fold][1]], answer)
-    facts = {"task": task, "method": method, "fold": fold, "error": scores[table.error]}
+    fields = {"task": task, "method": method, "fold": fold, "error": scores[table.error]}
     simple = method in table.simple
-    return {**facts, "simple": simple, "title": table.title, "scores": scores, "cpu": seconds}
+    return {**fields, "simple": simple, "title": table.title, "scores": scores, "cpu": seconds}
 
 
 @lru_cache(maxsize=1)
@@ -140,20 +140,22 @@ def measure_forecast(task: str, method: str) -> Iterator[Row]:
     blocks = load_series(task)
     started = time.process_time()
     if method == "simple":
-        found: dict[str, float | None] = {**measure_simple(blocks), "simple": None}
+        errors_of_methods: dict[str, float | None] = {**measure_simple(blocks), "simple": None}
     elif method in FORECASTERS:
         forecaster = fit_forecaster(blocks, random_state=SEED, **FORECASTERS[method])
         errors = [
             abs(forecaster.predict(past, at=after[["id", "time"]])[:, 0] - after.y.to_numpy())
             for past, after in blocks.asked
         ]
-        found = {method: float(np.concatenate(errors).mean())}
+        errors_of_methods = {method: float(np.concatenate(errors).mean())}
     else:
-        found = {method: measure_boosting(blocks) if method == "boosting" else measure_ets(blocks)}
+        errors_of_methods = {
+            method: measure_boosting(blocks) if method == "boosting" else measure_ets(blocks)
+        }
     seconds = round(time.process_time() - started, 1)
-    for name, error in found.items():
-        facts = {"task": task, "method": name, "fold": 0, "error": error}
-        yield {**facts, "simple": method == "simple", "title": "", "scores": {}, "cpu": seconds}
+    for name, error in errors_of_methods.items():
+        fields = {"task": task, "method": name, "fold": 0, "error": error}
+        yield {**fields, "simple": method == "simple", "title": "", "scores": {}, "cpu": seconds}
 
 
 def make_table(rows: Iterable[Row]) -> str:
@@ -174,15 +176,15 @@ def make_table(rows: Iterable[Row]) -> str:
         best = min(simple[task], key=lambda name: fmean(of_task[name]))
         cells = []
         for method in COLUMNS:
-            own = of_task.get(method, [])
-            if not own:
+            errors_of_method = of_task.get(method, [])
+            if not errors_of_method:
                 cells.append("")
                 continue
-            ratio = fmean(own) / fmean(of_task[best][: len(own)])
+            ratio = fmean(errors_of_method) / fmean(of_task[best][: len(errors_of_method)])
             logs.setdefault(method, []).append(np.log(ratio))
             few = (
-                f" ({len(own)} of {len(of_task[best])} folds)"
-                if len(own) < len(of_task[best])
+                f" ({len(errors_of_method)} of {len(of_task[best])} folds)"
+                if len(errors_of_method) < len(of_task[best])
                 else ""
             )
             cells.append(f"{ratio:.3f}{few}")

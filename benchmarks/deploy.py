@@ -124,17 +124,17 @@ def run(arguments: argparse.Namespace) -> None:
     lines += [_WHAT, "", *_head(("model", "way", "one step, µs", "1,000 steps, ms"), 2)]
     sizes = ["", *_head(("model", "flags", "code and weights, bytes", "stack, bytes"), 2)]
     for case in CASES:
-        times, found = measure(case, arguments.rounds)
+        times, size_lines = measure(case, arguments.rounds)
         lines += times
-        sizes += found
-        print("\n".join(times + found), flush=True)
+        sizes += size_lines
+        print("\n".join(times + size_lines), flush=True)
     compiled = ["", *_head(("model", "steps", "compiling, s", "compiled, ms", "kernel, ms"), 1)]
     for case in CASES:
         compiled += compile_rows(case, arguments.rounds)
         print("\n".join(compiled), flush=True)
     sizes += compiled
-    facts = {**describe_machine(), **get_versions(), "vectors": vector_width()}
-    lines += [*sizes, "", ", ".join(f"{name} {value}" for name, value in facts.items()), ""]
+    environment = {**describe_machine(), **get_versions(), "vectors": vector_width()}
+    lines += [*sizes, "", ", ".join(f"{name} {value}" for name, value in environment.items()), ""]
     path = arguments.results / f"deploy-{date.today().isoformat()}.md"
     path.write_text("\n".join(lines))
     print(path)
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> None:
 _WHAT = (
     f"One sequence, {INPUTS} inputs, float32, one thread, gaps given; medians over rounds, taken "
     "in turns. The stream, torch, ONNX Runtime's step graph and ncps are called from Python, "
-    "once per sample; 'sequence' is one call for all samples. C runs in a program of its own. Size "
+    "once per sample; 'sequence' is one call for all samples. C runs in a separate program. Size "
     "is that of the object file for this processor, stack that of the deepest function."
 )
 
@@ -157,10 +157,10 @@ def measure(case: Case, rounds: int) -> tuple[list[str], list[str]]:
     dt = rng.random(STEPS).astype(np.float32)
     with tempfile.TemporaryDirectory() as place, torch.no_grad():
         folder = Path(place)
-        steps, whole = _ways(case, rnn, folder, x, dt)
-        one = interleaved(steps, rounds=rounds)
-        many = interleaved(whole, rounds=rounds)
-        rows = {name: (timing.seconds * 1e6, None) for name, timing in one.items()}
+        steps, calls_on_sequence = _ways(case, rnn, folder, x, dt)
+        timings = interleaved(steps, rounds=rounds)
+        many = interleaved(calls_on_sequence, rounds=rounds)
+        rows = {name: (timing.seconds * 1e6, None) for name, timing in timings.items()}
         all_rows: dict[str, tuple[float | None, float]] = {
             name: (rows.get(name, (None, None))[0], timing.seconds * 1e3)
             for name, timing in many.items()
@@ -188,20 +188,20 @@ def compile_rows(case: Case, rounds: int) -> list[str]:
     for steps in LENGTHS:
         torch.compiler.reset()
         compiled = torch.compile(run, fullgraph=True, dynamic=False)
-        given = {
+        inputs = {
             "x": torch.randn(1, steps, INPUTS),
             "dt": torch.rand(1, steps),
             "h_in": torch.zeros(1, rnn.state_size),
         }
         with torch.no_grad():
             started = time.perf_counter()
-            y, _ = compiled(**given)
+            y, _ = compiled(**inputs)
             seconds = time.perf_counter() - started
-            expected, _ = rnn(given["x"], dt=given["dt"])
+            expected, _ = rnn(inputs["x"], dt=inputs["dt"])
             torch.testing.assert_close(y, expected, rtol=0, atol=1e-5)
             jobs = {
-                "compiled": lambda compiled=compiled, given=given: compiled(**given),
-                "kernel": lambda given=given: rnn(given["x"], dt=given["dt"]),
+                "compiled": lambda compiled=compiled, inputs=inputs: compiled(**inputs),
+                "kernel": lambda inputs=inputs: rnn(inputs["x"], dt=inputs["dt"]),
             }
             times = {name: t.seconds * 1e3 for name, t in interleaved(jobs, rounds=rounds).items()}
         lines.append(
@@ -215,7 +215,7 @@ def _ways(case: Case, rnn: Any, folder: Path, x: Any, dt: Any) -> tuple[dict[str
     """Return what takes one step and what takes all of them, by name."""
     stream, cell = rnn.stream(), rnn.cell
     X, D = torch.from_numpy(x), torch.from_numpy(dt)
-    step, whole = _sessions(rnn, folder)
+    step, sequence_session = _sessions(rnn, folder)
     zeros = np.zeros((1, rnn.state_size), np.float32)
     h = torch.zeros(1, rnn.state_size)
     all_at_once = {"x": x[None], "dt": dt[None], "h_in": zeros}
@@ -252,7 +252,7 @@ def _ways(case: Case, rnn: Any, folder: Path, x: Any, dt: Any) -> tuple[dict[str
         ways["ncps"] = ncps_steps
     calls = {name: (lambda way=way: way(1)) for name, way in ways.items()}
     runs = {name: (lambda way=way: way(STEPS)) for name, way in ways.items()}
-    runs["ONNX Runtime, sequence"] = lambda: whole.run(None, all_at_once)
+    runs["ONNX Runtime, sequence"] = lambda: sequence_session.run(None, all_at_once)
     runs["tauflow, sequence"] = lambda: rnn(X[None], dt=D[None])
     return calls, runs
 

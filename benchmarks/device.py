@@ -83,9 +83,9 @@ def measure_ceilings(dtype: torch.dtype, device: str, side: int = _SIDE) -> Ceil
         "copy": lambda: target.copy_(source),
         "product": lambda: torch.mm(a, b, out=out),
     }
-    found = interleaved(jobs, clock=clock_of(device))
+    timings = interleaved(jobs, clock=clock_of(device))
     moved = 2 * source.numel() * source.element_size()
-    return Ceilings(moved / found["copy"].seconds, 2 * side**3 / found["product"].seconds)
+    return Ceilings(moved / timings["copy"].seconds, 2 * side**3 / timings["product"].seconds)
 
 
 class Work(NamedTuple):
@@ -112,8 +112,8 @@ def ltc_work(
     flows = points * (inputs + 1 + neurons) * size
     if not training:
         return Work(flows, 10 * synapses)
-    tape = 2 * points * substeps * neurons * 4
-    return Work(3 * flows + 2 * tape, 31 * synapses)
+    saved = 2 * points * substeps * neurons * 4
+    return Work(3 * flows + 2 * saved, 31 * synapses)
 
 
 def cfc_work(
@@ -128,5 +128,5 @@ def cfc_work(
     flows = points * (inputs + 1 + neurons) * size
     if not training:
         return Work(flows, products)
-    tape = points * (units + 4 * neurons) * size
-    return Work(3 * flows + 4 * tape, 3 * products)
+    saved = points * (units + 4 * neurons) * size
+    return Work(3 * flows + 4 * saved, 3 * products)

@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
             "| --- | ---: | ---: | ---: |",
         ]
         for name in names:
-            every, own, ratio = measure(name, batch, arguments.rounds)
-            lines.append(f"| {name} | {every:.1f} | {own:.1f} | {ratio:.2f} |")
+            every, last, ratio = measure(name, batch, arguments.rounds)
+            lines.append(f"| {name} | {every:.1f} | {last:.1f} | {ratio:.2f} |")
             print(task, lines[-1], flush=True)
         lines.append("")
     lines += [
@@ -77,8 +77,8 @@ def measure(name: str, batch: SequenceBatch, rounds: int) -> tuple[float, float,
 
     jobs: dict[str, Job] = {"every": lambda: _whole(step), "own": step}
     timings = interleaved(jobs, rounds=rounds, clock=processor_clock)
-    every, own = timings["every"], timings["own"]
-    return every.seconds * 1e3, own.seconds * 1e3, own.ratio(every)
+    every, last = timings["every"], timings["own"]
+    return every.seconds * 1e3, last.seconds * 1e3, last.ratio(every)
 
 
 def _whole(step: Job) -> None:

@@ -50,13 +50,13 @@ def run(arguments: argparse.Namespace) -> None:
             for method in arguments.methods:
                 start = time.process_time()
                 try:
-                    found = run_method(method, network, part)
+                    answers = run_method(method, network, part)
                 except TimeError as error:  # so few ids may be shorter than what is asked for
                     print(f"{method} cannot forecast {family} from {ids} ids: {error}", flush=True)
                     continue
                 label = {"table": family, "variable": task.name, "ids": ids, "method": method}
                 spent = {"seconds": round(time.process_time() - start, 2)}
-                rows.append(label | measure(task, found) | spent)
+                rows.append(label | measure(task, answers) | spent)
                 print(json.dumps(rows[-1]), flush=True)
     wide = pd.DataFrame(rows).pivot(index=["ids", "table"], columns="method", values="mae")
     print(wide.to_string(float_format="{:.3f}".format))

@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
     for name in ("nn.LSTM", *(arguments.only or MODELS)):
         lines.append(measure(name, arguments.steps, threads, arguments.rounds))
         print(lines[-1], flush=True)
-    facts = {**describe_machine(), **get_versions()}
-    lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
+    environment = {**describe_machine(), **get_versions()}
+    lines += ["", ", ".join(f"{key} {value}" for key, value in environment.items()), ""]
     print("\n".join(lines[-2:]))
     if arguments.functions:
         print_functions(arguments.steps)

@@ -67,9 +67,9 @@ def run(arguments: argparse.Namespace) -> None:
         for title, settings in SETTINGS.items():
             options = {**settings, "starts": arguments.starts}
             started = time.perf_counter(), time.process_time()
-            found = find_fixed_points(cell, visited, **options)
+            fixed_points = find_fixed_points(cell, visited, **options)
             spent = time.perf_counter() - started[0], time.process_time() - started[1]
-            lines.append(row(name, title, spent, found))
+            lines.append(row(name, title, spent, fixed_points))
             print(lines[-1], flush=True)
             # a run that is stopped keeps what it has measured
             path.write_text("\n".join(lines + end), encoding="utf-8")
@@ -96,16 +96,16 @@ def pulses(trials: int) -> Tensor:
     return heights * (torch.rand(shape, generator=generator) < 0.04)
 
 
-def row(name: str, title: str, spent: tuple[float, float], found: FixedPoints) -> str:
+def row(name: str, title: str, spent: tuple[float, float], fixed_points: FixedPoints) -> str:
     """Return one line of the table."""
-    total = len(found.starts)
+    total = len(fixed_points.starts)
     cells = [
         name,
         title,
         *(f"{seconds:.1f}" for seconds in spent),
-        f"{int(found.converged.sum()) / total:.1%}",
-        f"{int(found.accepted.sum()) / total:.1%}",
-        str(len(found)),
-        f"{found.iterations.double().mean():.1f}",
+        f"{int(fixed_points.converged.sum()) / total:.1%}",
+        f"{int(fixed_points.accepted.sum()) / total:.1%}",
+        str(len(fixed_points)),
+        f"{fixed_points.iterations.double().mean():.1f}",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -99,7 +99,7 @@ SERIES = {
 def forecast_simply(past: pd.DataFrame, at: np.ndarray, periods: tuple[str, ...]) -> dict:
     """Return simple forecasts of one series at times, (Q,), by name."""
     t, y = past.time.to_numpy(), past.y.to_numpy()
-    found = {"last value": np.full(len(at), y[-1]), "mean": np.full(len(at), y.mean())}
+    forecasts = {"last value": np.full(len(at), y[-1]), "mean": np.full(len(at), y.mean())}
 
     def look_up(moments: np.ndarray) -> np.ndarray:
         after = np.searchsorted(t, moments).clip(0, len(t) - 1)
@@ -111,10 +111,10 @@ def forecast_simply(past: pd.DataFrame, at: np.ndarray, periods: tuple[str, ...]
         length = pd.Timedelta(period).to_timedelta64()
         back = np.ceil((at - t[-1]) / length - 1e-9).clip(1).astype(int)
         cycles = np.stack([look_up(at - (back + k) * length) for k in range(CYCLES)])
-        found[f"{period} before"] = np.where(np.isnan(cycles[0]), y[-1], cycles[0])
+        forecasts[f"{period} before"] = np.where(np.isnan(cycles[0]), y[-1], cycles[0])
         mean = np.nanmean(cycles, axis=0)
-        found[f"mean of {CYCLES} at {period}"] = np.where(np.isnan(mean), y.mean(), mean)
-    return found
+        forecasts[f"mean of {CYCLES} at {period}"] = np.where(np.isnan(mean), y.mean(), mean)
+    return forecasts
 
 
 class Blocks(NamedTuple):
@@ -159,10 +159,10 @@ def measure_simple(blocks: Blocks) -> dict[str, float]:
     errors: dict[str, list[np.ndarray]] = {}
     for past, after in blocks.asked:
         for key, part in after.groupby("id"):
-            own, at = past[past.id == key], part.time.to_numpy()
-            for method, guess in forecast_simply(own, at, blocks.series.periods).items():
+            y, at = past[past.id == key], part.time.to_numpy()
+            for method, guess in forecast_simply(y, at, blocks.series.periods).items():
                 errors.setdefault(method, []).append(abs(guess - part.y.to_numpy()))
-    return {method: float(np.concatenate(found).mean()) for method, found in errors.items()}
+    return {method: float(np.concatenate(parts).mean()) for method, parts in errors.items()}
 
 
 def measure_boosting(blocks: Blocks, origins: int = 600) -> float:
@@ -174,8 +174,10 @@ def measure_boosting(blocks: Blocks, origins: int = 600) -> float:
         lags = np.pad(y, (24 - len(y), 0), constant_values=np.nan)
         when, lead = pd.DatetimeIndex(at), (at - past.time.to_numpy()[-1]) / np.timedelta64(1, "m")
         simple = forecast_simply(past, at, series.periods).values()
-        own = np.column_stack([lead, when.hour + when.minute / 60, when.dayofweek, *simple])
-        return np.concatenate([own, np.broadcast_to(lags, (len(at), 24))], 1)
+        features_of_rows = np.column_stack(
+            [lead, when.hour + when.minute / 60, when.dayofweek, *simple]
+        )
+        return np.concatenate([features_of_rows, np.broadcast_to(lags, (len(at), 24))], 1)
 
     x, y, random = [], [], np.random.default_rng(0)
     groups = [part for _, part in blocks.train.groupby("id") if len(part) > 50]
@@ -211,15 +213,15 @@ def measure_ets(blocks: Blocks) -> float | None:
     errors = []
     for past, after in blocks.asked:
         for key, part in after.groupby("id"):
-            own = past[past.id == key].tail(500)
-            times = np.concatenate([own.time.to_numpy(), part.time.to_numpy()])
+            history = past[past.id == key].tail(500)
+            times = np.concatenate([history.time.to_numpy(), part.time.to_numpy()])
             gaps = np.diff(times)
             if (gaps != gaps[0]).any():
                 continue
             season = round(pd.Timedelta(blocks.series.periods[0]) / pd.Timedelta(gaps[0]))
             fitted = AutoETS(season_length=season if season <= 24 else 1)
-            found = fitted.forecast(own.y.to_numpy(np.float64), h=len(part))["mean"]
-            errors.append(abs(found - part.y.to_numpy()))
+            predicted = fitted.forecast(history.y.to_numpy(np.float64), h=len(part))["mean"]
+            errors.append(abs(predicted - part.y.to_numpy()))
     asked = sum(after.id.nunique() for _, after in blocks.asked)
     return float(np.concatenate(errors).mean()) if len(errors) > 0.9 * asked else None
 
@@ -234,11 +236,11 @@ def measure(name: str, drop: float, options: dict) -> dict:
     for past, after in blocks.asked:
         true, asked = after.y.to_numpy(), {"at": after[["id", "time"]]}
         if options.get("intervals"):
-            found, low, high = forecaster.predict(past, **asked, interval=0.8)
+            predictions, low, high = forecaster.predict(past, **asked, interval=0.8)
             inside.append((low[:, 0] <= true) & (true <= high[:, 0]))
         else:
-            found = forecaster.predict(past, **asked)
-        errors.append(abs(found[:, 0] - true))
+            predictions = forecaster.predict(past, **asked)
+        errors.append(abs(predictions[:, 0] - true))
     simple = measure_simple(blocks)
     means = {"forecaster": float(np.concatenate(errors).mean()), **simple}
     best = min(simple, key=simple.__getitem__)
@@ -276,20 +278,20 @@ def run(arguments: argparse.Namespace) -> None:
     }
     print("| series | dropped | forecaster, MAE | best simple | ratio | 80 % holds | CPU s |")
     print("| --- | ---: | ---: | --- | ---: | ---: | ---: |")
-    found = []
+    rows = []
     for name in arguments.series:
         for drop in arguments.drop:
-            one = measure(name, drop, options)
-            found.append(one)
-            best, held = one["best_simple"], one["coverage_80"]
+            row = measure(name, drop, options)
+            rows.append(row)
+            best, held = row["best_simple"], row["coverage_80"]
             print(
-                f"| {name} | {100 * drop:.0f} % | {one['mae']['forecaster']:.4g} | "
-                f"{one['mae'][best]:.4g} ({best}) | {one['ratio']:.3f} | "
-                f"{'' if held is None else f'{100 * held:.0f} %'} | {one['seconds']} |",
+                f"| {name} | {100 * drop:.0f} % | {row['mae']['forecaster']:.4g} | "
+                f"{row['mae'][best]:.4g} ({best}) | {row['ratio']:.3f} | "
+                f"{'' if held is None else f'{100 * held:.0f} %'} | {row['seconds']} |",
                 flush=True,
             )
-    ratios = np.log([one["ratio"] for one in found])
+    ratios = np.log([row["ratio"] for row in rows])
     print(f"\nGeometric mean of the ratios: {np.exp(ratios.mean()):.3f}")
     if arguments.out is not None:
-        told = {"options": options, "rows": found}
-        arguments.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        result = {"options": options, "rows": rows}
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -110,7 +110,7 @@ def _run(spec: Any, call: Any, wants: str) -> Callable[[], dict[str, Any]]:
         for name, leaf in leaves.items():
             leaf.requires_grad_(name in learned)
         y, last = spec.run(call)
-        found = {"y": y, "last": last}
+        tensors = {"y": y, "last": last}
         if learned:
             loss = sum(
                 (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum()
@@ -118,28 +118,28 @@ def _run(spec: Any, call: Any, wants: str) -> Callable[[], dict[str, Any]]:
             )
             wanted = [leaves[name] for name in sorted(learned)]
             gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
-            found.update(
+            tensors.update(
                 (f"d {name}", gradient)
                 for name, gradient in zip(sorted(learned), gradients, strict=True)
                 if gradient is not None
             )
-        return {name: tensor.detach().clone() for name, tensor in found.items()}
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     return numbers
 
 
-def _difference(one: Any, other: Any, case: Case) -> str:
+def _difference(tensor: Any, other: Any, case: Case) -> str:
     """Return ``equal``, ``close``, or by how much they differ."""
     import torch
 
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return f"is {tuple(one.shape)} {one.dtype}, was {tuple(other.shape)} {other.dtype}"
-    if torch.equal(one, other):
+    if tensor.shape != other.shape or tensor.dtype != other.dtype:
+        return f"is {tuple(tensor.shape)} {tensor.dtype}, was {tuple(other.shape)} {other.dtype}"
+    if torch.equal(tensor, other):
         return "equal"
     unit = max(1.0, float(other.abs().max())) if other.numel() else 1.0
-    if torch.allclose(one, other, rtol=case.rtol, atol=case.atol * unit, equal_nan=True):
+    if torch.allclose(tensor, other, rtol=case.rtol, atol=case.atol * unit, equal_nan=True):
         return "close"
-    return f"differs by {float((one - other).abs().max()):.3g}, largest {unit:.3g}"
+    return f"differs by {float((tensor - other).abs().max()):.3g}, largest {unit:.3g}"
 
 
 def main() -> None:
@@ -155,16 +155,16 @@ def main() -> None:
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     wrong: list[str] = []
     for case in cases(arguments.only):
-        found = after[case.name] = case.run()
+        results = after[case.name] = case.run()
         if arguments.against is None:
             continue
         was = before.get(case.name)
-        if was is None or was.keys() != found.keys():
+        if was is None or was.keys() != results.keys():
             counts[case.row]["new"] += 1
             if was is not None:
-                wrong.append(f"{case.name}: has {sorted(found)}, had {sorted(was)}")
+                wrong.append(f"{case.name}: has {sorted(results)}, had {sorted(was)}")
             continue
-        for name, tensor in found.items():
+        for name, tensor in results.items():
             what = _difference(tensor, was[name], case)
             counts[case.row][what if what in ("equal", "close") else "different"] += 1
             if what not in ("equal", "close"):

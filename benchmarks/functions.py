@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def count_functions(call: Callable[[], Any]) -> dict[tuple[str, str], int]:
     """Return how often each function of tauflow is entered by a call: {(file, name): calls}.
 
-    Comprehensions, lambdas and the bodies of modules and classes are no functions of their own.
+    Comprehensions, lambdas and the bodies of modules and classes do not count as functions.
     """
-    found: Counter[CodeType] = Counter()
+    counter: Counter[CodeType] = Counter()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
-            found[frame.f_code] += 1
+            counter[frame.f_code] += 1
 
     before = sys.getprofile()
     sys.setprofile(profile)
@@ -47,7 +47,7 @@ def count_functions(call: Callable[[], Any]) -> dict[tuple[str, str], int]:
     root = str(SOURCE)
     return {
         (code.co_filename.removeprefix(f"{root}/"), code.co_qualname): calls
-        for code, calls in found.items()
+        for code, calls in counter.items()
         if code.co_filename.startswith(root)
         and code.co_name not in _COMPREHENSIONS
         and code.co_flags & inspect.CO_NEWLOCALS  # which the body of a class has not
@@ -80,9 +80,9 @@ def run(arguments: argparse.Namespace) -> None:
             app([*words], standalone_mode=False)
 
         roles = ["--id", "patient", "--time", "hours", "--target", "died"]
-        said = ["--epochs", "2", "--hidden-size", "4", "--runs", str(runs)]
+        settings = ["--epochs", "2", "--hidden-size", "4", "--runs", str(runs)]
         calls: dict[str, Callable[[], None]] = {
-            "run": lambda: command("run", str(folder / "small.csv"), *roles, *said),
+            "run": lambda: command("run", str(folder / "small.csv"), *roles, *settings),
             "predict": lambda: command(
                 *("predict", str(next(runs.rglob("predictor.safetensors")).parent)),
                 *("--csv", str(folder / "small.csv"), "--out", str(folder / "answers.csv")),
@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace) -> None:
         }
         lines = []
         for title, call in calls.items():
-            found = count_functions(call)
+            functions = count_functions(call)
             names: dict[str, list[str]] = {}
-            for file, function in sorted(found):
+            for file, function in sorted(functions):
                 names.setdefault(file, []).append(function)
-            total = f"{sum(found.values()):,} calls"
-            lines.append(f"{title}: {len(found)} functions in {len(names)} files, {total}")
+            total = f"{sum(functions.values()):,} calls"
+            lines.append(f"{title}: {len(functions)} functions in {len(names)} files, {total}")
             if arguments.list:
                 lines += [f"  {file}: {', '.join(here)}" for file, here in names.items()]
         print("\n".join(lines))

@@ -115,36 +115,36 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="tauflow-triton-")
     end = time.monotonic() + 60 * arguments.minutes
     ceilings = measure_ceilings(DTYPES[arguments.dtype], "cuda")
-    facts, rows = {**describe_machine(), **get_versions(), **gpu_facts()}, []
+    environment, rows = {**describe_machine(), **get_versions(), **describe_gpu()}, []
     sizes = list(product(arguments.models, arguments.neurons, arguments.batches, arguments.steps))
     for done, (model, neurons, batch, steps) in enumerate(sizes):
         if time.monotonic() > end:
             print(f"{len(sizes) - done} of {len(sizes)} sizes are left out: the time is over.")
             break
         case = Case(model, batch, steps, arguments.inputs, neurons, arguments.dtype)
-        for found in measure(case, ceilings, arguments, "cuda"):
-            rows.append(found)
-            print(line(found), flush=True)
-        save(arguments, rows, ceilings, facts)  # at once, for the rest may take hours
+        for measured in measure(case, ceilings, arguments, "cuda"):
+            rows.append(measured)
+            print(line(measured), flush=True)
+        save(arguments, rows, ceilings, environment)  # at once, for the rest may take hours
         torch.cuda.empty_cache()
-    print(report(rows, ceilings, facts))
+    print(report(rows, ceilings, environment))
 
 
 def save(
     arguments: argparse.Namespace,
     rows: list[dict[str, Any]],
     ceilings: Ceilings,
-    facts: dict[str, Any],
+    environment: dict[str, Any],
 ) -> None:
     """Write all rows so far, as numbers and as text."""
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"gpu-{arguments.dtype}-{date.today().isoformat()}"
-    kept = {"facts": facts, "ceilings": ceilings._asdict(), "rows": rows}
-    stem.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    stem.with_suffix(".md").write_text(report(rows, ceilings, facts), encoding="utf-8")
+    content = {"facts": environment, "ceilings": ceilings._asdict(), "rows": rows}
+    stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    stem.with_suffix(".md").write_text(report(rows, ceilings, environment), encoding="utf-8")
 
 
-def gpu_facts() -> dict[str, str]:
+def describe_gpu() -> dict[str, str]:
     """Return what the device is and what drives it."""
     import triton
 
@@ -170,9 +170,9 @@ def measure(
     check_parity(case, modules["tauflow"], x[:8, :64], dt[:8, :64])
     rows = []
     for kind in KINDS:
-        found = compare(case, kind, modules, x, dt, arguments)
-        found["not_timed"] |= missing
-        rows.append(row(case, kind, found, ceilings))
+        results = compare(case, kind, modules, x, dt, arguments)
+        results["not_timed"] |= missing
+        rows.append(row(case, kind, results, ceilings))
     return rows
 
 
@@ -241,11 +241,11 @@ def timed(
         name: Timing(seconds[name], (seconds[name],)) if name in slow else timings[name]
         for name in jobs
     }
-    own = timings.get(next(iter(starts)))
+    first = timings.get(next(iter(starts)))
     return {
         "ms": {name: timing.seconds * 1e3 for name, timing in timings.items()},
         "rounds_ms": {n: [s * 1e3 for s in timing.rounds] for n, timing in timings.items()},
-        "ratio": {n: t.seconds / own.seconds for n, t in timings.items()} if own else {},
+        "ratio": {n: t.seconds / first.seconds for n, t in timings.items()} if first else {},
         "first_call_s": {name: firsts[name] for name in jobs},
         "peak_mb": {name: peak_bytes(job, device) / 1e6 for name, job in quick.items()},
         "not_timed": notes,
@@ -254,8 +254,8 @@ def timed(
 
 def refuse_what_does_not_fit(case: Case, kind: str, device: str) -> None:
     """Refuse a run that keeps several tensors of all synapses of every sub-step."""
-    kept = case.steps * SUBSTEPS if kind == "training step" else 1
-    needed = 6 * 4 * case.batch * case.neurons**2 * kept
+    copies = case.steps * SUBSTEPS if kind == "training step" else 1
+    needed = 6 * 4 * case.batch * case.neurons**2 * copies
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else 1 << 32
     if needed > 0.8 * free:
         raise RuntimeError(f"would keep {needed / 1e9:.0f} GB")
@@ -267,7 +267,7 @@ def contenders(
     """Return what is timed, and what is not installed; ncps gets no times, which it takes for one
     sequence only.
     """
-    found, missing = {}, {}
+    calls, missing = {}, {}
     for name in names:
         try:
             module = _built(name, case).to(device, DTYPES[case.dtype])
@@ -275,8 +275,8 @@ def contenders(
             missing[name] = f"{error.name} is not installed"
             continue
         takes_gaps = name == "tauflow" or name.startswith("reference")
-        found[name] = module, _with_gaps(module) if takes_gaps else _without(module)
-    return found, missing
+        calls[name] = module, _with_gaps(module) if takes_gaps else _without(module)
+    return calls, missing
 
 
 def _built(name: str, case: Case) -> nn.Module:
@@ -316,52 +316,52 @@ def check_parity(case: Case, fused: tuple[nn.Module, Forward], x: Tensor, dt: Te
     module, call = fused
     exact = copy.deepcopy(module).double()
     exact.backend = "reference"
-    found = []
-    for one, run_, inputs in ((module, call, x), (exact, _with_gaps(exact), x.double())):
+    results = []
+    for network, run_, inputs in ((module, call, x), (exact, _with_gaps(exact), x.double())):
         y = run_(inputs, dt.to(inputs.dtype))
         weights = torch.linspace(-1, 1, y.numel(), device=y.device, dtype=y.dtype).view_as(y)
-        gradients = torch.autograd.grad((y * weights).sum(), list(one.parameters()))
-        found.append([tensor.double() for tensor in (y, *gradients)])
+        gradients = torch.autograd.grad((y * weights).sum(), list(network.parameters()))
+        results.append([tensor.double() for tensor in (y, *gradients)])
     to_values, to_gradients = PARITY_BOUNDS[case.dtype]
-    largest = max(gradient.abs().max().item() for gradient in found[1][1:])
-    for position, (actual, expected) in enumerate(zip(*found, strict=True)):
+    largest = max(gradient.abs().max().item() for gradient in results[1][1:])
+    for position, (actual, expected) in enumerate(zip(*results, strict=True)):
         unit, bound = (largest, to_gradients) if position else (1.0, to_values)
         error = (actual - expected).abs().max().item() / unit
         if not error <= bound:  # NaN is not
             raise SystemExit(f"{case}: error {error:.1e} of tensor {position}; it is not timed.")
 
 
-def row(case: Case, kind: str, found: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
+def row(case: Case, kind: str, measured: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
     """Return one line of the table as plain values."""
     work = case.work(kind == "training step")
-    own = found["ms"]["tauflow"] / 1e3
+    seconds = measured["ms"]["tauflow"] / 1e3
     return {
         **asdict(case),
         "kind": kind,
-        **found,
-        "bytes_per_second": work.bytes / own,
-        "flops_per_second": work.flops / own,
-        "share_of_copy": work.bytes / own / ceilings.bytes,
-        "share_of_product": work.flops / own / ceilings.flops,
+        **measured,
+        "bytes_per_second": work.bytes / seconds,
+        "flops_per_second": work.flops / seconds,
+        "share_of_copy": work.bytes / seconds / ceilings.bytes,
+        "share_of_product": work.flops / seconds / ceilings.flops,
     }
 
 
-def line(found: dict[str, Any]) -> str:
+def line(measured: dict[str, Any]) -> str:
     """Return a row as Markdown."""
-    times, ratios, notes = found["ms"], found["ratio"], found["not_timed"]
-    sizes = ", ".join(str(found[name]) for name in ("batch", "steps", "inputs", "neurons"))
-    cells = [found["model"], sizes, found["kind"], f"{times['tauflow']:.3g}"]
-    cells.append(f"{found['bytes_per_second'] / 1e9:.3g} ({found['share_of_copy']:.2f})")
-    cells.append(f"{found['flops_per_second'] / 1e12:.3g} ({found['share_of_product']:.2f})")
+    times, ratios, notes = measured["ms"], measured["ratio"], measured["not_timed"]
+    sizes = ", ".join(str(measured[name]) for name in ("batch", "steps", "inputs", "neurons"))
+    cells = [measured["model"], sizes, measured["kind"], f"{times['tauflow']:.3g}"]
+    cells.append(f"{measured['bytes_per_second'] / 1e9:.3g} ({measured['share_of_copy']:.2f})")
+    cells.append(f"{measured['flops_per_second'] / 1e12:.3g} ({measured['share_of_product']:.2f})")
     for name in CONTENDERS[1:]:
         note = notes.get(name, "–")
         cells.append(f"{times[name]:.3g} ({ratios[name]:.1f}×)" if name in times else note)
-    cells.append(f"{found['first_call_s']['tauflow']:.2g}")
-    cells.append(f"{found['peak_mb'].get('tauflow', float('nan')):.3g}")
+    cells.append(f"{measured['first_call_s']['tauflow']:.2g}")
+    cells.append(f"{measured['peak_mb'].get('tauflow', float('nan')):.3g}")
     return "| " + " | ".join(cells) + " |"
 
 
-def report(rows: list[dict[str, Any]], ceilings: Ceilings, facts: dict[str, Any]) -> str:
+def report(rows: list[dict[str, Any]], ceilings: Ceilings, environment: dict[str, Any]) -> str:
     """Return the whole table with what it was measured on."""
     head = ["model", "B, T, I, N", "what", "tauflow, ms", "GB/s (of copy)", "TFLOP/s (of product)"]
     head += [f"{name}, ms" for name in CONTENDERS[1:]] + ["first call, s", "peak, MB"]
@@ -382,7 +382,7 @@ def report(rows: list[dict[str, Any]], ceilings: Ceilings, facts: dict[str, Any]
             "| --- | --- | --- |" + " ---: |" * (len(head) - 3),
             *map(line, rows),
             "",
-            ", ".join(f"{name} {value}" for name, value in facts.items()),
+            ", ".join(f"{name} {value}" for name, value in environment.items()),
             "",
         ]
     )

@@ -28,13 +28,21 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure, print a line for each model, and keep all if there is a file for it."""
     if not torch.cuda.is_available():
         raise SystemExit("CUDA graphs need an NVIDIA GPU.")
-    found = {}
+    times_of_models = {}
     for name in arguments.models.split(","):
-        found[name] = measure(name, arguments.rounds)
-        print(name, {kind: f"{ms:.2f} ms" for kind, ms in found[name].items()}, flush=True)
+        times_of_models[name] = measure(name, arguments.rounds)
+        print(
+            name, {kind: f"{ms:.2f} ms" for kind, ms in times_of_models[name].items()}, flush=True
+        )
         if arguments.out is not None:
             sizes, gpu = {"B": B, "T": T, "I": D, "N": N}, torch.cuda.get_device_name()
-            all_ = {"sizes": sizes, "ms": found, "gpu": gpu, **describe_machine(), **get_versions()}
+            all_ = {
+                "sizes": sizes,
+                "ms": times_of_models,
+                "gpu": gpu,
+                **describe_machine(),
+                **get_versions(),
+            }
             arguments.out.write_text(json.dumps(all_, indent=1), encoding="utf-8")
 
 
@@ -42,7 +50,7 @@ def measure(name: str, rounds: int) -> dict[str, float]:
     """Return milliseconds of forward passes and of training steps, by both backends."""
     torch.manual_seed(0)
     x, dt = torch.randn(B, T, D, device="cuda"), torch.rand(B, T, device="cuda") + 0.5
-    found = {}
+    times = {}
     for kind, job in {"forward": forward, "training step": training_step}.items():
         jobs = {}
         for backend in ("graph", "reference"):
@@ -51,5 +59,5 @@ def measure(name: str, rounds: int) -> dict[str, float]:
             jobs[backend]()
             jobs[backend]()  # shapes that come again are recorded
         timings = interleaved(jobs, rounds=rounds, clock=clock_of("cuda"))
-        found |= {f"{kind}, {backend}": t.seconds * 1e3 for backend, t in timings.items()}
-    return found
+        times |= {f"{kind}, {backend}": t.seconds * 1e3 for backend, t in timings.items()}
+    return times

@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure every size in a process of its own, print Markdown, and keep it."""
+    """Measure every size in a separate process, print Markdown, and store it."""
     torch.set_num_threads(arguments.threads)
     if arguments.one:
         name, steps, neurons = arguments.one
         every = arguments.checkpoint_every
-        found = training_step(name, arguments.batch, int(steps), int(neurons), every)
-        print(json.dumps(found))
+        costs = training_step(name, arguments.batch, int(steps), int(neurons), every)
+        print(json.dumps(costs))
         return
     lines = [
         f"# Growth with the length, {date.today().isoformat()}",
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> None:
             lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     lines += ["", *predicted(arguments), "", *long_sequences(arguments)]
-    facts = {**describe_machine(), **get_versions()}
-    lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
+    environment = {**describe_machine(), **get_versions()}
+    lines += ["", ", ".join(f"{key} {value}" for key, value in environment.items()), ""]
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"growth-{date.today().isoformat()}.md"
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -83,8 +83,8 @@ def predicted(arguments: argparse.Namespace) -> list[str]:
         cells = []
         for steps in STEPS:
             sizes = {"batch": arguments.batch, "steps": steps, "neurons": neurons}
-            found = cost(name, rates, **sizes, inputs=INPUTS, threads=arguments.threads)
-            cells.append(f"{found.seconds * 1e3:.3g} ({found.bytes / MEGABYTE:.3g})")
+            estimate = cost(name, rates, **sizes, inputs=INPUTS, threads=arguments.threads)
+            cells.append(f"{estimate.seconds * 1e3:.3g} ({estimate.bytes / MEGABYTE:.3g})")
         lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
     return lines
 
@@ -121,8 +121,8 @@ def measured(
     command += ["--threads", str(arguments.threads)]
     command += [] if every is None else ["--checkpoint-every", str(every)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = json.loads(answer)
-    return f"{found['seconds'] * 1e3:.3g} ({found['bytes'] / MEGABYTE:.3g})"
+    costs = json.loads(answer)
+    return f"{costs['seconds'] * 1e3:.3g} ({costs['bytes'] / MEGABYTE:.3g})"
 
 
 def training_step(

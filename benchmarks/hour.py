@@ -1,8 +1,8 @@
 """What a GPU is asked first: does it compute what it should, how fast, against whom.
 
 ``python -m benchmarks gpu --all --out DIR`` takes eight minutes at most and needs PyTorch, Triton
-and NumPy. Every case has a process of its own and every finding is written at once, so that neither
-a crash nor the end of the time loses what was found before.
+and NumPy. Every case runs in a separate process and every result is written at once: neither a
+crash nor the end of the time loses earlier results.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SLOW = 0.3
 """Seconds of a call that is timed once: a loop over steps takes one or two."""
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 SHARE = 6
-"""Tests that one process runs: each compiles kernels of its own, which takes a second or three."""
+"""Tests that one process runs: each compiles its kernels, which takes a second or three."""
 CUDNN = ("tauflow", "torch LSTM", "torch GRU")
 PARITY = (
     *("test_triton_kernels", "test_generated_kernels", "test_fused_kernels"),
@@ -144,7 +144,7 @@ def run_all(arguments: argparse.Namespace) -> None:
                 step.plan(sizes, arguments),
                 workers=step.workers,
                 seconds=min(step.seconds, end - started),
-                found=book.found,
+                on_row=book.add_row,
                 failed=book.failed,
             )
         except Exception as error:
@@ -159,7 +159,7 @@ def _sizes() -> Sizes:
         return REHEARSAL
     seen: list[Row] = []
     look = Case("look", lambda: [{"cuda": torch.cuda.is_available()}], 60)
-    run_cases([look], workers=1, seconds=60, found=lambda _, r: seen.append(r), failed=print)
+    run_cases([look], workers=1, seconds=60, on_row=lambda _, r: seen.append(r), failed=print)
     if not any(row["cuda"] for row in seen):
         raise SystemExit(
             "python -m benchmarks gpu --all needs a CUDA device, and torch sees none here. "
@@ -169,7 +169,7 @@ def _sizes() -> Sizes:
 
 
 class Book:
-    """What was found, kept as JSON and as Markdown.
+    """Results, as JSON and as Markdown.
 
     Args:
         folder: where to.
@@ -186,7 +186,7 @@ class Book:
         self._step = self.steps[name] = {"rows": [], "failures": []}
         print(f"{name} ...", flush=True)
 
-    def found(self, case: str, row: Row) -> None:
+    def add_row(self, case: str, row: Row) -> None:
         """Keep a row."""
         self._step["rows"].append({"case": case, **row})
         self._write()
@@ -213,14 +213,18 @@ class Book:
         for name, step in self.steps.items():
             taken = f"{step['seconds']} s" if "seconds" in step else "not finished"
             lines += [f"## {name[0].upper()}{name[1:]} ({taken})", ""]
-            shown = {"machine": _facts, "parity": _outcomes}.get(name, _table)(step["rows"])
-            failures = [f"- {one['case']}: **{one['why']}**" for one in step["failures"]]
+            shown = {"machine": _format_machine, "parity": _outcomes}.get(name, _table)(
+                step["rows"]
+            )
+            failures = [
+                f"- {failure['case']}: **{failure['why']}**" for failure in step["failures"]
+            ]
             for part in (shown, failures):
                 lines += [*part, ""] if part else []
         return "\n".join(lines)
 
 
-def _facts(rows: Sequence[Row]) -> list[str]:
+def _format_machine(rows: Sequence[Row]) -> list[str]:
     return [f"- {name}: {value}" for row in rows for name, value in row.items() if name != "case"]
 
 
@@ -229,8 +233,8 @@ def _outcomes(rows: Sequence[Row]) -> list[str]:
     lines = ["| tests | passed | failed | skipped |", "| --- | ---: | ---: | ---: |"]
     order = list(dict.fromkeys(row["case"] for row in rows))
     rows = sorted(rows, key=lambda row: order.index(row["case"]))
-    for function, own in groupby(rows, key=lambda row: row["case"]):
-        counts = Counter(row["outcome"] for row in own)
+    for function, outcomes in groupby(rows, key=lambda row: row["case"]):
+        counts = Counter(row["outcome"] for row in outcomes)
         numbers = (counts[outcome] for outcome in ("passed", "failed", "skipped"))
         lines.append(f"| {function} | " + " | ".join(map(str, numbers)) + " |")
     bad = [row for row in rows if row["outcome"] == "failed"]
@@ -259,10 +263,10 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _row(what: str, found: dict[str, Any], first: str) -> Row:
-    """Return what :func:`benchmarks.gpu.timed` found as a row."""
-    rest = {name: found[name] for name in ("rounds_ms", "first_call_s", "peak_mb")}
-    return _values(what, "ms", first, found["ms"], found["not_timed"], **rest)
+def _row(what: str, measured: dict[str, Any], first: str) -> Row:
+    """Return what :func:`benchmarks.gpu.timed` returns as a row."""
+    rest = {name: measured[name] for name in ("rounds_ms", "first_call_s", "peak_mb")}
+    return _values(what, "ms", first, measured["ms"], measured["not_timed"], **rest)
 
 
 def _values(
@@ -273,7 +277,7 @@ def _values(
 
 def _machine(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
     def look() -> Iterator[Row]:
-        yield {**describe_machine(), **get_versions(), **gpu.gpu_facts()}
+        yield {**describe_machine(), **get_versions(), **gpu.describe_gpu()}
         side = 8192 if sizes.device == "cuda" else 64
         ceilings = measure_ceilings(torch.float32, sizes.device, side)
         yield {
@@ -296,14 +300,16 @@ def _parity(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
         [Case(file, partial(_listed, file, sizes), 60) for file in files],
         workers=len(files),
         seconds=60,
-        found=lambda file, row: seen.setdefault(file, []).append(row["function"]),
+        on_row=lambda file, row: seen.setdefault(file, []).append(row["function"]),
         failed=unread.__setitem__,
     )
     cases = [Case(file, partial(_not_read, why), 60) for file, why in unread.items()]
     for file, names in ((file, seen.get(file, [])) for file in files):
-        functions = [(name, list(own)) for name, own in groupby(enumerate(names), lambda t: t[1])]
-        for function, own in functions[: sizes.functions]:
-            places = [place for place, _ in own][: sizes.tests]
+        functions = [
+            (name, list(group)) for name, group in groupby(enumerate(names), lambda t: t[1])
+        ]
+        for function, group in functions[: sizes.functions]:
+            places = [place for place, _ in group][: sizes.tests]
             for few in (places[i : i + SHARE] for i in range(0, len(places), SHARE)):
                 cases.append(Case(function, partial(_outcomes_of, file, sizes, few), 120))
     return cases
@@ -328,17 +334,17 @@ def _outcomes_of(file: str, sizes: Sizes, places: Sequence[int]) -> Iterator[Row
     """Run tests; yield what became of each, and stop where the device is lost."""
     tests = _tests(file, sizes)
     for test in (tests[place] for place in places):
-        found, started = {"test": test.name, "outcome": "passed", "why": ""}, time.perf_counter()
+        outcome, started = {"test": test.name, "outcome": "passed", "why": ""}, time.perf_counter()
         try:
             test.run()
         except Skipped as reason:
-            found |= {"outcome": "skipped", "why": str(reason)}
+            outcome |= {"outcome": "skipped", "why": str(reason)}
         except Exception as error:
-            said = " ".join(str(error).split())[:300]
-            found |= {"outcome": "failed", "why": f"{type(error).__name__}: {said}"}
-        yield {**found, "seconds": round(time.perf_counter() - started, 2)}
-        if found["outcome"] == "failed":
-            wait_for(sizes.device)  # raises if there is none left
+            message = " ".join(str(error).split())[:300]
+            outcome |= {"outcome": "failed", "why": f"{type(error).__name__}: {message}"}
+        yield {**outcome, "seconds": round(time.perf_counter() - started, 2)}
+        if outcome["outcome"] == "failed":
+            wait_for(sizes.device)  # raises if no device is left
 
 
 def _beside(
@@ -355,15 +361,15 @@ def _beside(
         x, dt = gpu.samples(case, sizes.device)
         modules, missing = gpu.contenders(case, sizes.device, names)
         gpu.check_parity(case, modules["tauflow"], x[:8, :64], dt[:8, :64])
-        found = gpu.compare(case, "training step", modules, x, dt, arguments)
-        found["not_timed"] |= missing
-        yield _row("", found, names[0])
+        measured = gpu.compare(case, "training step", modules, x, dt, arguments)
+        measured["not_timed"] |= missing
+        yield _row("", measured, names[0])
         if packed:
             lengths = torch.linspace(case.steps, max(1, case.steps // 8), case.batch).long()
             rows = pack_padded_sequence(x, lengths, batch_first=True)
             calls = {n: (m, lambda x, dt, m=m: m(x)[0].data) for n, (m, _) in modules.items()}
-            found = gpu.compare(case, "training step", calls, rows, dt, arguments)
-            yield _row(", packed", found, names[0])
+            measured = gpu.compare(case, "training step", calls, rows, dt, arguments)
+            yield _row(", packed", measured, names[0])
 
     return [
         Case(f"{model}, N {neurons}", partial(compare, sizes.case(model, neurons)), seconds)
@@ -408,10 +414,12 @@ def _chunks(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
             sizes.device
         )
         x = torch.randn(1, steps, sizes.inputs, device=sizes.device)
-        found = long.measure(module, x, 2, chunks=sizes.chunks)
-        remark = f"error {found['y']:.0e}, of gradients {found['gradient']:.0e}; {found['how']}"
+        measured = long.measure(module, x, 2, chunks=sizes.chunks)
+        remark = (
+            f"error {measured['y']:.0e}, of gradients {measured['gradient']:.0e}; {measured['how']}"
+        )
         for kind in ("forward", "training"):
-            yield _values(f", {kind}", "ms", "loop", found[kind], {}, remark=remark)
+            yield _values(f", {kind}", "ms", "loop", measured[kind], {}, remark=remark)
 
     return [
         Case(f"{model}, T {steps}", partial(compare, model, steps), 40)

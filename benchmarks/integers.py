@@ -53,7 +53,7 @@ def make_random(cell: str) -> Task:
     """Return an untrained network, with samples of the normal distribution."""
     torch.manual_seed(0)
     body = tauflow.build(cell, 4, SIZE)
-    longest = min([5.0, *(0.5 * one.max_stable_dt() for one in body.cells)])
+    longest = min([5.0, *(0.5 * cell.max_stable_dt() for cell in body.cells)])
     rng = np.random.default_rng(0)
     x = rng.standard_normal((16, STEPS, 4))
     dt = np.exp(rng.uniform(np.log(0.02 * longest), np.log(longest), x.shape[:2]))
@@ -91,8 +91,8 @@ def export(task: Task, dtype: str, folder: Path) -> dict[str, Any]:
             to_c(task.model, folder, dtype=dtype, calibration=task.calibration, schema=schema)
         except TauflowError as error:
             return {"refused": str(error)}
-    facts = json.loads((folder / "model.json").read_text())
-    return {**facts["integers"]["checks"], **facts["bytes"]}
+    report = json.loads((folder / "model.json").read_text())
+    return {**report["integers"]["checks"], **report["bytes"]}
 
 
 def run_arbitrary(folder: Path, steps: int) -> str:
@@ -152,14 +152,14 @@ def run(arguments: argparse.Namespace) -> None:
             for dtype in arguments.dtypes:
                 with tempfile.TemporaryDirectory() as place:
                     folder = Path(place) / "c"
-                    found = (
+                    result = (
                         {"refused": task} if isinstance(task, str) else export(task, dtype, folder)
                     )
-                    table[cell][f"{name} {dtype}"] = found
-                    if "refused" in found:
-                        reasons.append(f"{cell}, {name}, {dtype}: {found['refused']}")
+                    table[cell][f"{name} {dtype}"] = result
+                    if "refused" in result:
+                        reasons.append(f"{cell}, {name}, {dtype}: {result['refused']}")
                     elif arguments.ubsan and name == RANDOM:
-                        found["checksum"] = run_arbitrary(
+                        result["checksum"] = run_arbitrary(
                             folder, arguments.ubsan // len(arguments.cells)
                         )
         shown = [_show(table[cell][f"{name} {dtype}"]) for name, dtype in columns]
@@ -169,5 +169,5 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.json.write_text(json.dumps(table, indent=1) + "\n")
 
 
-def _show(found: dict[str, Any]) -> str:
-    return "refused" if "refused" in found else f"{100 * found['error']:.2g} %"
+def _show(result: dict[str, Any]) -> str:
+    return "refused" if "refused" in result else f"{100 * result['error']:.2g} %"

@@ -1,4 +1,4 @@
-"""Run cases in processes of their own, so that one that crashes or hangs costs itself only.
+"""Run each case in a separate process, so that a case that crashes or hangs stops no other.
 
 An illegal access on a GPU leaves the whole process without its device; so would a case that a
 budget cuts short. Children are forked, which takes no time: the parent imports everything, and must
@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
-"""What a case found, in plain values."""
+"""What a case returns, in plain values."""
 
 _AGAIN = 0.5  # seconds until a child that says nothing is looked at
 
@@ -48,7 +48,7 @@ def run_cases(
     *,
     workers: int,
     seconds: float,
-    found: Callable[[str, Row], None],
+    on_row: Callable[[str, Row], None],
     failed: Callable[[str, str], None],
 ) -> None:
     """Run cases.
@@ -57,7 +57,7 @@ def run_cases(
         cases: in order of importance.
         workers: how many at once.
         seconds: for all of them; what runs then is stopped, and the rest is left out.
-        found: called with a case's name and each of its rows.
+        on_row: called with a case's name and each of its rows.
         failed: called with a case's name and what became of it.
     """
     end, waiting = time.monotonic() + seconds, deque(cases)
@@ -73,7 +73,7 @@ def run_cases(
                     running[connection] = child
             for connection in wait(list(running), _AGAIN):
                 assert isinstance(connection, Connection)
-                _listen(connection, running, found, failed)
+                _listen(connection, running, on_row, failed)
             for connection, child in list(running.items()):
                 if time.monotonic() >= child.end:
                     _stop(child)
@@ -106,14 +106,14 @@ def _run(case: Case, parent: Connection) -> None:
         parent.send(("done", ""))
     except BaseException as error:
         traceback.print_exc()
-        said = (str(error).strip().splitlines() or [""])[0][:200]
-        parent.send(("failed", f"{type(error).__name__}: {said}"))
+        message = (str(error).strip().splitlines() or [""])[0][:200]
+        parent.send(("failed", f"{type(error).__name__}: {message}"))
 
 
 def _listen(
     connection: Connection,
     running: dict[Connection, _Child],
-    found: Callable[[str, Row], None],
+    on_row: Callable[[str, Row], None],
     failed: Callable[[str, str], None],
 ) -> None:
     """Take one message of a child."""
@@ -123,7 +123,7 @@ def _listen(
     except (EOFError, OSError):
         return _lost(connection, running, failed)
     if kind == "found":
-        return found(child.case.name, what)
+        return on_row(child.case.name, what)
     _stop(child)  # with what it may have left running
     del running[connection]
     if kind == "failed":
@@ -145,6 +145,6 @@ def _stop(child: _Child) -> None:
     assert child.process.pid is not None
     try:
         os.killpg(child.process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # all gone, or not yet a group of its own
+    except (ProcessLookupError, PermissionError):  # all gone, or not yet a separate group
         child.process.kill()
     child.process.join()

@@ -1,4 +1,4 @@
-"""CfC and LTC in JAX, timed in a process of their own.
+"""CfC and LTC in JAX, timed in a separate process.
 
 Two libraries in one process slow each other: each keeps threads that wait for work. The worker is
 asked in turns over its pipes, so that whoever is timed has the machine to itself. It runs as a
@@ -123,7 +123,7 @@ class _Models:
         except AssertionError as error:
             return f"JAX's {model} has other outputs: {error}"
         if kind == "training step":
-            compiled = jax.jit(jax.grad(lambda *given: jnp.mean(outputs(*given) ** 2)))
+            compiled = jax.jit(jax.grad(lambda *inputs: jnp.mean(outputs(*inputs) ** 2)))
         self._job = lambda: jax.block_until_ready(compiled(parameters, *inputs))
         self._job()
         return ""
@@ -161,8 +161,8 @@ class _Models:
         drive_x, conductance_x = currents(u, weights_x)
         held = C * self._substeps / dt
         for _ in range(self._substeps):
-            drive, conductance = currents(v, weights)
-            numerator = held * v + drive_x + leak[0] + drive
+            current, conductance = currents(v, weights)
+            numerator = held * v + drive_x + leak[0] + current
             v = numerator / (held + conductance_x + leak[1] + conductance)
         return v
 

@@ -89,10 +89,10 @@ def join_tasks(arguments: argparse.Namespace) -> None:
     lines = [f"| {' | '.join(HEADERS)} |", "| " + " | ".join(["---"] * len(HEADERS)) + " |"]
     counts = [0, 0, 0, 0]
     for task in tasks:
-        others = [one for other in tasks if other != task for one in scores[other]]
+        others = [split for other in tasks if other != task for split in scores[other]]
         networks = tuple(name for name, _ in choose_greedily(others, arguments.networks))
         cells, near = judge_task(grid, task, (networks, NETWORKS), arguments.runs)
-        counts = [count + one for count, one in zip(counts, near, strict=True)]
+        counts = [count + is_near for count, is_near in zip(counts, near, strict=True)]
         lines.append(f"| {' | '.join((task, ', '.join(networks), *cells))} |")
         print(lines[-1], flush=True)
     text = (
@@ -121,14 +121,14 @@ def run_tasks(arguments: argparse.Namespace) -> None:
         metric = find_metric(grid, task)
         sign = -1.0 if METRICS[metric].higher_is_better else 1.0
         runs = [run_split(grid, task, split, arguments) for split in range(arguments.splits)]
-        best = min(tests, key=lambda one: fmean(tests[one]))
+        best = min(tests, key=lambda name: fmean(tests[name]))
         mean = fmean(sign * run["test"] for run in runs)
         means = {name: fmean(values[: arguments.splits]) for name, values in tests.items()}
         near = [
             mean <= means[name] + stdev(tests[name]) / math.sqrt(len(tests[name]))
             for name in (best, BOOSTING)
         ]
-        counts = [count + one for count, one in zip(counts, near, strict=True)]
+        counts = [count + is_near for count, is_near in zip(counts, near, strict=True)]
         cells = (
             *(task, ", ".join(format_score(run["test"], metric) for run in runs)),
             *(format_score(sign * value, metric) for value in (mean, means[BOOSTING])),
@@ -137,7 +137,7 @@ def run_tasks(arguments: argparse.Namespace) -> None:
                 ", ".join(f"{name} {share:.0%}" for name, share in run["shares"].items())
                 for run in runs
             ),
-            *("yes" if one else "no" for one in near),
+            *("yes" if is_near else "no" for is_near in near),
             f"{fmean(run['seconds'] for run in runs):.0f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -165,9 +165,9 @@ def run_split(grid: Grid, task: str, split: int, arguments: argparse.Namespace) 
     path: Path | None = arguments.stored
     if path is not None and path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
-            found: dict[str, Any] = json.loads(line)
-            if found.items() >= key.items():
-                return found
+            stored: dict[str, Any] = json.loads(line)
+            if stored.items() >= key.items():
+                return stored
     part = next(row.part for row in grid.experiment.rows if row.part.name == task)
     option = grid.experiment.split_option
     data = load_dataset(replace(part, options={**part.options, option: split}))
@@ -176,12 +176,17 @@ def run_split(grid: Grid, task: str, split: int, arguments: argparse.Namespace) 
     fit = fit_portfolio(folds, train_quietly, recipe=recipe, seed=split)
     test = evaluate(fit.model, data.test, metric=data.card.metric)
     trials = {
-        one.name: {"epochs": one.epochs, "valid": one.valid, "test": one.test, "share": one.share}
-        for one in fit.trials
+        trial.name: {
+            "epochs": trial.epochs,
+            "valid": trial.valid,
+            "test": trial.test,
+            "share": trial.share,
+        }
+        for trial in fit.trials
     }
-    seconds = sum(one.seconds for one in fit.trials)
+    seconds = sum(trial.seconds for trial in fit.trials)
     scores = {"valid": fit.record.valid, "test": test, "seconds": round(seconds, 1)}
-    shares = {one.name: round(one.share, 3) for one in fit.trials if one.share}
+    shares = {trial.name: round(trial.share, 3) for trial in fit.trials if trial.share}
     run = {**key, **scores, "shares": shares, "trials": trials}
     if path is not None:
         with path.open("a", encoding="utf-8") as file:
@@ -200,10 +205,10 @@ def read_tests(grid: Grid, task: str) -> tuple[dict[str, list[float]], dict[str,
     tests, valids = {}, {}
     for row in grid.experiment.rows:
         if row.part.name == task:
-            found = grid.get_runs(row)
+            runs = grid.get_runs(row)
             name = row.name.split("/")[0]
-            tests[name] = [sign * float(record.test or 0.0) for record in found]
-            valids[name] = [sign * float(record.valid or 0.0) for record in found]
+            tests[name] = [sign * float(record.test or 0.0) for record in runs]
+            valids[name] = [sign * float(record.valid or 0.0) for record in runs]
     return tests, valids
 
 
@@ -225,15 +230,15 @@ def judge_task(
     joined = [join_split(grid, task, portfolios, seed, runs) for seed in seeds]
     means = [sign * fmean(scores) for scores in zip(*joined, strict=True)]
     tried = (*portfolios[0], BOOSTING)
-    picked = [tests[min(tried, key=lambda one: valids[one][seed])][seed] for seed in seeds]
-    best = min(tests, key=lambda one: fmean(tests[one]))
+    picked = [tests[min(tried, key=lambda name: valids[name][seed])][seed] for seed in seeds]
+    best = min(tests, key=lambda name: fmean(tests[name]))
 
     def is_near(mean: float, name: str) -> bool:
         error = stdev(tests[name]) / math.sqrt(len(tests[name]))
         return mean <= fmean(tests[name]) + error
 
     near = tuple(is_near(mean, name) for name in (best, BOOSTING) for mean in means)
-    words = ["yes" if one else "no" for one in near]
+    words = ["yes" if is_near else "no" for is_near in near]
     cells = (
         *(format_score(sign * mean, metric) for mean in (*means, fmean(picked))),
         f"{best} {format_score(sign * fmean(tests[best]), metric)}",
@@ -252,19 +257,19 @@ def join_split(
     runs: Sequence[Path],
 ) -> list[float]:
     """Return the test scores of what auto makes of the trained networks and boosting."""
-    networks = tuple(dict.fromkeys(name for one in portfolios for name in one))
+    networks = tuple(dict.fromkeys(name for portfolio in portfolios for name in portfolio))
     rows = {name: grid.experiment.row(f"{name}/{task}") for name in networks}
     jobs = {name: grid.make_job(row, seed) for name, row in rows.items()}
     first = jobs[networks[0]]
     data = load_dataset(first.part)
-    found = RunData(data, first.part, data)
-    fold = PortfolioFold(found, first.model.hidden_size, DEFAULT_RECIPE, seed, networks)
+    run_data = RunData(data, first.part, data)
+    fold = PortfolioFold(run_data, first.model.hidden_size, DEFAULT_RECIPE, seed, networks)
     for name, job in jobs.items():
         record = next(r for r in grid.get_runs(rows[name]) if r.seed == seed)
-        directory = next(one for one in map(job.directory, runs) if one.is_dir())
+        directory = next(directory for directory in map(job.directory, runs) if directory.is_dir())
         model = load_trained_model(job, fold.data[name], directory)
         assert model is not None, f"{directory} has no weights"
         fold.add(name, record, model)
     fold.add_boosting()
-    joined = [join_portfolio([fold], one).model for one in portfolios]
+    joined = [join_portfolio([fold], portfolio).model for portfolio in portfolios]
     return [evaluate(model, data.test, metric=data.card.metric) for model in joined]

@@ -62,23 +62,23 @@ def run(arguments: argparse.Namespace) -> None:
         "| gradient | warm-up, sweeps |",
         "| --- " + "| ---: " * 10 + "| --- |",
     ]
-    facts = ", ".join(
+    environment = ", ".join(
         f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
     )
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"long-{arguments.device}-{date.today().isoformat()}.md"
     before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = {_place(one): one for one in before if one.startswith("| ") and one not in head}
+    rows = {_place(row): row for row in before if row.startswith("| ") and row not in head}
     for name in arguments.cells:
         for network, module, stream in networks(name, arguments.tasks, arguments.epochs):
             for batch, steps in product(arguments.batches, arguments.steps):
                 x = sequences(stream, batch, steps).to(arguments.device)
-                found = measure(module.to(arguments.device), x, arguments.rounds)
-                text = line(network, x, found)
+                measured = measure(module.to(arguments.device), x, arguments.rounds)
+                text = line(network, x, measured)
                 rows[_place(text)] = text
                 print(text, flush=True)
-                whole = "\n".join([*head, *rows.values(), "", facts, ""])
-                path.write_text(whole, encoding="utf-8")
+                text_of_file = "\n".join([*head, *rows.values(), "", environment, ""])
+                path.write_text(text_of_file, encoding="utf-8")
 
 
 def _place(row: str) -> tuple[str, ...]:
@@ -115,9 +115,9 @@ def networks(
 def sequences(stream: Tensor, batch: int, steps: int) -> Tensor:
     """Return sequences made of a stretch of data, again and again, each from another place."""
     times = math.ceil(steps / stream.shape[0]) + 1
-    whole = stream.repeat(times, 1)
+    repeated = stream.repeat(times, 1)
     starts = range(0, stream.shape[0], max(1, stream.shape[0] // batch))
-    return torch.stack([whole[s : s + steps] for s in list(starts)[:batch]])
+    return torch.stack([repeated[s : s + steps] for s in list(starts)[:batch]])
 
 
 def measure(
@@ -140,27 +140,27 @@ def measure(
         )
         for part in (0, 1)
     ]
-    found: dict[str, Any] = dict(zip(("y", "gradient"), errors, strict=True))
+    measured: dict[str, Any] = dict(zip(("y", "gradient"), errors, strict=True))
     for kind, job in (("forward", _forward), ("training", _training)):
         times = interleaved({w: job(module, x, p) for w, p in ways.items()}, rounds=rounds)
-        found[kind] = {way: time.seconds * 1e3 for way, time in times.items()}
-        found[f"{kind} ratio"] = {way: time.ratio(times["loop"]) for way, time in times.items()}
+        measured[kind] = {way: time.seconds * 1e3 for way, time in times.items()}
+        measured[f"{kind} ratio"] = {way: time.ratio(times["loop"]) for way, time in times.items()}
     _training(module, x, chunks)()
     (report,) = module.parallel_report()
-    found["how"] = f"{report.burn_in}, {report.iterations} + {report.adjoint_iterations}"
+    measured["how"] = f"{report.burn_in}, {report.iterations} + {report.adjoint_iterations}"
     if report.sequential_from is not None:
-        found["how"] = f"sequential from step {report.sequential_from}"
-    return found
+        measured["how"] = f"sequential from step {report.sequential_from}"
+    return measured
 
 
-def line(network: str, x: Tensor, found: dict[str, Any]) -> str:
+def line(network: str, x: Tensor, measured: dict[str, Any]) -> str:
     """Return what was measured as a line of the table."""
     cells: list[str] = []
     for kind in ("forward", "training"):
-        times, ratios = found[kind], found[f"{kind} ratio"]
+        times, ratios = measured[kind], measured[f"{kind} ratio"]
         cells += [f"{times['loop']:.3g}", f"{times['chunks']:.3g}"]
         cells += [f"{ratios['chunks']:.2f}"]
-    cells += [f"{found['y']:.1e}", f"{found['gradient']:.1e}", found["how"]]
+    cells += [f"{measured['y']:.1e}", f"{measured['gradient']:.1e}", measured["how"]]
     return f"| {network} | {x.shape[0]} | {x.shape[1]} | " + " | ".join(cells) + " |"
 
 

@@ -122,7 +122,7 @@ def measure_network(
         AssertionError: they are not.
     """
     with tempfile.TemporaryDirectory() as place:
-        folder, found = Path(place) / "c", {}
+        folder, results = Path(place) / "c", {}
         if form == "float32":
             to_c(model, folder)
             x, dt = draw_samples()
@@ -151,8 +151,8 @@ def measure_network(
                 assert np.abs(words.view(np.float32) - y).max() < 1e-4
             else:
                 assert (words.view(np.int32) == y).all()
-            found[core] = result
-    return found
+            results[core] = result
+    return results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -176,13 +176,13 @@ def run(arguments: argparse.Namespace) -> None:
         for form in arguments.forms:
             if (name, form) == ("ncp-19", "int8"):
                 continue
-            found = measure_network(build(name), form, cores, arguments.level)
-            stack = max(result.stack for result in found.values())
-            counts = " | ".join(f"{result.instructions:,}" for result in found.values())
-            flash = f"{found['M0'].flash:,} / {found['M4F'].flash:,}"
+            results = measure_network(build(name), form, cores, arguments.level)
+            stack = max(result.stack for result in results.values())
+            counts = " | ".join(f"{result.instructions:,}" for result in results.values())
+            flash = f"{results['M0'].flash:,} / {results['M4F'].flash:,}"
             print(f"| {name} | {form} | {flash} | {stack:,} | {counts} |", flush=True)
             table.setdefault(name, {})[form] = {
-                core: [r.flash, r.stack, r.instructions] for core, r in found.items()
+                core: [r.flash, r.stack, r.instructions] for core, r in results.items()
             }
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(table, indent=1) + "\n")

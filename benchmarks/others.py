@@ -87,8 +87,8 @@ def run(arguments: argparse.Namespace) -> None:
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     for kind in (Leaky, Oscillators, Normalised):
         for shape in SHAPES:
-            found = [measure(kind, shape, learns, arguments.rounds) for learns in (True, False)]
-            cells = [f"{ms:.2f} ms | {ratio:.1f} times" for ms, ratio in found]
+            times = [measure(kind, shape, learns, arguments.rounds) for learns in (True, False)]
+            cells = [f"{ms:.2f} ms | {ratio:.1f} times" for ms, ratio in times]
             sizes = ", ".join(map(str, shape))
             print(f"| {kind.__name__} | {sizes} | {' | '.join(cells)} |", flush=True)
     print(f"\n{arguments.threads} threads;", {**describe_machine(), **get_versions()})

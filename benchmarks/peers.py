@@ -1,7 +1,7 @@
 """Time tauflow beside JAX, ncps, nn.LSTM, nn.GRU and torch.compile.
 
 All run in turns, on the same inputs. JAX runs the same model, with the same parameters and checked
-to give the same outputs, as ``jax.jit`` of ``lax.scan``, in a process of its own. It is no
+to give the same outputs, as ``jax.jit`` of ``lax.scan``, in a separate process. It is no
 dependency: without it, its columns are left out, and a line says so. ``--jax-python`` names the
 interpreter of another environment that has it.
 """
@@ -50,18 +50,18 @@ def run(arguments: argparse.Namespace) -> None:
         jax = JaxWorker(arguments.jax_python, arguments.threads, SUBSTEPS)
     except ModuleNotFoundError as error:
         print(f"{error}: its columns are left out; pip install jax, or --jax-python\n")
-    found = []
+    rows = []
     for model in arguments.models:
         for size in SIZES[model][: arguments.rows]:
             for row in measure(model, Size(*size), arguments, jax):
-                found.append(row)
+                rows.append(row)
                 times = ", ".join(f"{name} {ms:.2f}" for name, ms in row["milliseconds"].items())
                 print(f"{model} {row['size']} {row['kind']}: {times}", flush=True)
     report = {
         "what": "least milliseconds of a call, the mean of a turn; all in turns",
         "threads": arguments.threads,
         "load average at the end": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "rows": found,
+        "rows": rows,
         **describe_machine(),
         **get_versions(),
     }
@@ -94,7 +94,7 @@ def measure(
         if jax is not None:
             module = modules["tauflow"][0]
             tensors = [*_read_parameters(module), x, dt, module(x, dt=dt)[0]]
-            *parameters, inputs, gaps, expected = [one.detach().numpy() for one in tensors]
+            *parameters, inputs, gaps, expected = [tensor.detach().numpy() for tensor in tensors]
             jax.compile(model, kind, parameters, inputs, gaps, expected)
             jobs["JAX"] = jax
         timings = interleaved(jobs, rounds=arguments.rounds, clock=_clock)

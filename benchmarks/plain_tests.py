@@ -88,13 +88,13 @@ class Test(NamedTuple):
 def tests_of(path: Path) -> list[Test]:
     """Return the tests of a file, in order."""
     module = _imported(path)
-    found = []
+    tests = []
     for function, test in vars(module).items():
         if function.startswith("test_"):
             for name, values, marks in _calls(module, test):
                 on_gpu = any(mark.name == "gpu" for mark in marks)
-                found.append(Test(function, name, on_gpu, _runner(module, test, values, marks)))
-    return found
+                tests.append(Test(function, name, on_gpu, _runner(module, test, values, marks)))
+    return tests
 
 
 def _imported(path: Path) -> ModuleType:
@@ -118,9 +118,9 @@ def _param(*values: Any, marks: Any = (), id: str | None = None) -> Parameters:
 
 
 def _fixture(function: Any = None, *, autouse: bool = False) -> Any:
-    def decorate(one: Any) -> Any:
-        one.autouse = autouse
-        return one
+    def decorate(function: Any) -> Any:
+        function.autouse = autouse
+        return function
 
     return decorate if function is None else decorate(function)
 
@@ -141,18 +141,20 @@ def _calls(
     marks = [*(outer if isinstance(outer, list) else [outer]), *getattr(test, "marks", [])]
     axes = [mark for mark in marks if mark.name == "parametrize"]
     for chosen in product(*(mark.arguments[1] for mark in axes)):
-        values, names, own = {}, [], list(marks)
-        for mark, given in zip(axes, chosen, strict=True):
+        values, names, all_marks = {}, [], list(marks)
+        for mark, value in zip(axes, chosen, strict=True):
             asked = mark.arguments[0]
             keys = [asked] if isinstance(asked, str) else list(asked)
-            one = given if isinstance(given, Parameters) else None
-            parts = one.values if one else [given] if isinstance(asked, str) else given
+            parameters = value if isinstance(value, Parameters) else None
+            parts = (
+                parameters.values if parameters else [value] if isinstance(asked, str) else value
+            )
             values.update(zip(keys, parts, strict=True))
-            own += one.marks if one else ()
+            all_marks += parameters.marks if parameters else ()
             ids = mark.options.get("ids")
-            plain = one.id if one and one.id else "-".join(map(str, parts))
-            names.append(ids(given) if callable(ids) and one is None else plain)
-        yield "-".join(names), values, own
+            plain = parameters.id if parameters and parameters.id else "-".join(map(str, parts))
+            names.append(ids(value) if callable(ids) and parameters is None else plain)
+        yield "-".join(names), values, all_marks
 
 
 def _runner(
@@ -177,8 +179,8 @@ def _runner(
                     )
                 return known[name]
 
-            for name, one in fixtures.items():
-                if one.autouse:
+            for name, fixture in fixtures.items():
+                if fixture.autouse:
                     argument(name)
             test(**{name: argument(name) for name in signature(test).parameters})
 
@@ -186,7 +188,7 @@ def _runner(
 
 
 def _value(fixture: Any, argument: Callable[[str], Any], after: ExitStack) -> Any:
-    given = {name: argument(name) for name in signature(fixture).parameters}
+    arguments = {name: argument(name) for name in signature(fixture).parameters}
     if isgeneratorfunction(fixture):
-        return after.enter_context(contextmanager(fixture)(**given))
-    return fixture(**given)
+        return after.enter_context(contextmanager(fixture)(**arguments))
+    return fixture(**arguments)

@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _read(family: str, name: str, drop: float, place: int) -> Task:
     """Return a task with one of its origins; of tables the one with so many longer ones."""
-    task = next(one for one in FAMILIES[family](drop) if one.name == name)
+    task = next(task for task in FAMILIES[family](drop) if task.name == name)
     origins = list(task.origins)
     if task.is_table:
-        origins.sort(key=lambda one: -len(one.t))
+        origins.sort(key=lambda origin: -len(origin.t))
     return task._replace(origins=[origins[place]])
 
 
@@ -51,18 +51,18 @@ def run(arguments: argparse.Namespace) -> None:
     figure, axes = plt.subplots(3, 2, figsize=(7.4, 5.2), layout="constrained")
     for ax, (family, name, drop, place, title) in zip(axes.flat, PANELS, strict=True):
         task = _read(family, name, drop, place)
-        (one,), (found,) = task.origins, forecast_by_network(network, task)
-        start = max(len(one.t) - _SHOWN, 0)
-        t, q = one.t[start:] - one.t[-1], one.q - one.t[-1]
-        ax.plot(t, one.y[start:], ".-", color="0.45", ms=3, lw=0.7, label="past")
+        (origin,), (forecast,) = task.origins, forecast_by_network(network, task)
+        start = max(len(origin.t) - _SHOWN, 0)
+        t, q = origin.t[start:] - origin.t[-1], origin.q - origin.t[-1]
+        ax.plot(t, origin.y[start:], ".-", color="0.45", ms=3, lw=0.7, label="past")
         for low in range(4):
-            ends = found[:, low], found[:, -1 - low]
+            ends = forecast[:, low], forecast[:, -1 - low]
             ax.fill_between(q, *ends, color="C0", alpha=0.16, lw=0)
-        ax.plot(q, found[:, 4], color="C0", lw=1.2, label="forecast, 20 to 80 % intervals")
-        ax.plot(q, one.target, ".", color="C3", ms=3.5, label="what came")
+        ax.plot(q, forecast[:, 4], color="C0", lw=1.2, label="forecast, 20 to 80 % intervals")
+        ax.plot(q, origin.target, ".", color="C3", ms=3.5, label="what came")
         ax.axvline(0, color="0.8", lw=0.7, zorder=0)
         ax.set_title(title, loc="left", fontsize=8)
-        span = np.ptp(np.concatenate([one.y[start:], one.target]))
+        span = np.ptp(np.concatenate([origin.y[start:], origin.target]))
         ax.margins(x=0.02)
         ax.set_ylim(ax.get_ylim()[0] - 0.02 * span, None)
         for side in ("top", "right"):

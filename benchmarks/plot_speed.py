@@ -142,9 +142,9 @@ def format_time(time: float, unit: str) -> str:
 
 def ask_cpu() -> Question:
     """How fast is a training step on a CPU?"""
-    found = _read_newest("cpu")
+    newest = _read_newest("cpu")
     panels: dict[str, Rows] = {}
-    for row in found["rows"]:
+    for row in newest["rows"]:
         if row["kind"] == "training step":
             times = {NAMES[key]: ms for key, ms in row["ms"].items() if key in NAMES and ms}
             panels.setdefault(f"{row['model']}: B, T, I, N", {})[row["size"]] = times
@@ -154,16 +154,16 @@ def ask_cpu() -> Question:
         panels=panels,
         unit="ms",
         caption="One training step: forward, mean square, backward, float32.",
-        machine=_machine({**found["machine"], **found["versions"]}, "cpu"),
+        machine=_machine({**newest["machine"], **newest["versions"]}, "cpu"),
         command="python -m benchmarks cpu",
     )
 
 
 def ask_peers() -> Question:
     """How does it compare with JAX?"""
-    found = _read_newest("peers")
+    newest = _read_newest("peers")
     panels: dict[str, Rows] = {}
-    for row in found["rows"]:
+    for row in newest["rows"]:
         measured = row["milliseconds"].items()
         times = {PEER_NAMES[key]: ms for key, ms in measured if key in PEER_NAMES}
         panels.setdefault(f"{row['model']}, {row['kind']}: B, T, I, N", {})[row["size"]] = times
@@ -172,8 +172,8 @@ def ask_peers() -> Question:
         "ncps at every size, in training an LTC a twenty-fourth of JAX's or less",
         panels=panels,
         unit="ms",
-        caption="float32, two threads; JAX is `jit` of `lax.scan` in a process of its own.",
-        machine=_machine(found, "peers"),
+        caption="float32, two threads; JAX is `jit` of `lax.scan` in a separate process.",
+        machine=_machine(newest, "peers"),
         command="python -m benchmarks peers",
     )
 
@@ -188,7 +188,7 @@ def ask_models() -> Question:
         unit="times the time of nn.LSTM",
         caption="One training step relative to `torch.nn.LSTM` of the same width: B = 128, T = 64, "
         "I = 18, N = 64, float32.",
-        machine=_machine(_facts(path), "zoo"),
+        machine=_machine(_read_machine(path), "zoo"),
         command="python -m benchmarks zoo",
     )
 
@@ -207,7 +207,7 @@ def ask_sample() -> Question:
         unit="µs",
         caption="One sample of one sequence, 17 inputs, float32, one thread, called from Python, "
         "except for C (`-O3`).",
-        machine=_machine(_facts(path), "streaming"),
+        machine=_machine(_read_machine(path), "streaming"),
         command="python -m benchmarks streaming",
     )
 
@@ -227,22 +227,22 @@ def ask_long() -> Question:
         panels={"model, steps": dict(sorted(rows.items(), key=_model_and_steps))},
         unit="ms",
         caption="One training step on one sequence, untrained networks, float32, two threads.",
-        machine=_machine(_facts(path), "long-cpu"),
+        machine=_machine(_read_machine(path), "long-cpu"),
         command="python -m benchmarks long",
     )
 
 
 def ask_gpu() -> Question:
     """How fast is a training step on a GPU?"""
-    found = _read_newest("gpu")
+    newest = _read_newest("gpu")
     panels: dict[str, Rows] = {"LTC": {}, "CfC": {}}
     for part in ("training steps beside cuDNN", "training steps beside ncps and the reference"):
-        for row in found[part]["rows"]:
+        for row in newest[part]["rows"]:
             model, _, width = row["case"].partition(", ")
             if not row["what"]:
                 times = {NAMES[key]: ms for key, ms in row["values"].items() if key in NAMES}
                 panels[model].setdefault(width, {}).update(times)
-    facts = found["machine"]["rows"][0]
+    fields = newest["machine"]["rows"][0]
     return Question(
         alt="Time of a training step of LTC and CfC on a GPU by number of neurons: tauflow takes 3 "
         "to 73 ms, plain PyTorch and ncps 300 to 1700 ms, cuDNN's LSTM 1 to 13 ms",
@@ -251,20 +251,20 @@ def ask_gpu() -> Question:
         caption="One training step: B = 128, T = 256, I = 17, float32. A CfC has as many backbone "
         "units as neurons, an LTC six solver steps. Plain PyTorch and ncps would need 77 GB for an "
         "LTC of 128 neurons, and 309 GB for 256.",
-        machine=_machine({**facts, "cpu": facts["GPU"], "cores": 1}, "gpu"),
+        machine=_machine({**fields, "cpu": fields["GPU"], "cores": 1}, "gpu"),
         command="python -m benchmarks gpu",
     )
 
 
 def ask_graphs() -> Question:
     """How fast are cells without a GPU kernel?"""
-    found = _read_newest("graphs")
+    newest = _read_newest("graphs")
     rows = {
         model: {
             "CUDA graph": times["training step, graph"],
             "step by step": times["training step, reference"],
         }
-        for model, times in found["ms"].items()
+        for model, times in newest["ms"].items()
         if "training step, graph" in times and "training step, reference" in times
     }
     return Question(
@@ -273,7 +273,7 @@ def ask_graphs() -> Question:
         panels={"model": dict(sorted(rows.items(), key=lambda row: row[1]["CUDA graph"]))},
         unit="ms",
         caption="One training step: B = 128, T = 128, I = 17, N = 64, float32.",
-        machine=_machine({**found, "cpu": found["gpu"], "cores": 1}, "graphs"),
+        machine=_machine({**newest, "cpu": newest["gpu"], "cores": 1}, "graphs"),
         command="python -m benchmarks graphs",
     )
 
@@ -306,8 +306,8 @@ def _newest(name: str, kind: str) -> Path:
 
 
 def _read_newest(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_newest(name, "json").read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(_newest(name, "json").read_text("utf-8"))
+    return content
 
 
 def _cells(path: Path) -> list[list[str]]:
@@ -320,16 +320,16 @@ def _cells(path: Path) -> list[list[str]]:
     ]
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _read_machine(path: Path) -> dict[str, Any]:
     """Return what the last line of a Markdown file says of the machine."""
     line = path.read_text("utf-8").rstrip().rpartition("\n")[2]
     return dict(part.split(" ", 1) for part in line.split(", ") if " " in part)
 
 
-def _machine(facts: Mapping[str, Any], name: str) -> str:
-    cores = "" if int(facts["cores"]) == 1 else f"{facts['cores']} cores of an "
+def _machine(fields: Mapping[str, Any], name: str) -> str:
+    cores = "" if int(fields["cores"]) == 1 else f"{fields['cores']} cores of an "
     paths = [*RESULTS.glob(f"{name}-[0-9]*.*")]
     day = max(path.stem[-10:] for path in paths)
-    torch = str(facts["torch"]).partition("+")[0]
-    processor = str(facts["cpu"]).replace("(R)", "").removesuffix(" Processor")
+    torch = str(fields["torch"]).partition("+")[0]
+    processor = str(fields["cpu"]).replace("(R)", "").removesuffix(" Processor")
     return f"{cores}{processor}, PyTorch {torch}, {day}."

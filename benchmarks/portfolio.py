@@ -40,7 +40,7 @@ def read_scores(
         by_network: whether a configuration is a network, with the best rate on each split, rather
             than a network with a rate, of which the first split alone counts.
     """
-    found: dict[str, list[dict[Config, tuple[float, float]]]] = {}
+    scores: dict[str, list[dict[Config, tuple[float, float]]]] = {}
     for path in paths:
         splits: dict[tuple[str, int], dict[Config, tuple[float, float]]] = defaultdict(dict)
         for line in path.read_text("utf-8").splitlines():
@@ -53,12 +53,12 @@ def read_scores(
             config = network, 0.0 if by_network else run["config"]["recipe"]["lr"]
             score = sign * run["valid"], sign * run["test"]
             split = splits[task, run["seed"]]
-            split[config] = max(score, split.get(config, score), key=lambda one: one[0])
+            split[config] = max(score, split.get(config, score), key=lambda pair: pair[0])
         most = max(map(len, splits.values()))
         for (task, _), split in splits.items():
             if len(split) == most:
-                found.setdefault(task, []).append(split)
-    return found
+                scores.setdefault(task, []).append(split)
+    return scores
 
 
 def compute_loss(of_task: dict[Config, tuple[float, float]], chosen: Sequence[Config]) -> float:
@@ -67,7 +67,7 @@ def compute_loss(of_task: dict[Config, tuple[float, float]], chosen: Sequence[Co
     It is 0 of the configuration with the best test score, 1 of the median one, and at most 2.
     """
     tests = [test for _, test in of_task.values()]
-    picked = max(chosen, key=lambda one: of_task[one][0])
+    picked = max(chosen, key=lambda config: of_task[config][0])
     return min(2.0, (max(tests) - of_task[picked][1]) / (max(tests) - median(tests)))
 
 
@@ -76,11 +76,11 @@ def choose_greedily(
 ) -> list[Config]:
     """Return configurations, each of which lowers the mean loss most beside those before it."""
     chosen: list[Config] = []
-    pool = sorted(set.intersection(*(set(one) for one in tasks)))
+    pool = sorted(set.intersection(*(set(task) for task in tasks)))
     for _ in range(networks):
-        left = [one for one in pool if one not in chosen]
+        left = [config for config in pool if config not in chosen]
         chosen.append(
-            min(left, key=lambda c: fmean(compute_loss(one, [*chosen, c]) for one in tasks))
+            min(left, key=lambda c: fmean(compute_loss(task, [*chosen, c]) for task in tasks))
         )
     return chosen
 
@@ -88,21 +88,25 @@ def choose_greedily(
 def main(arguments: argparse.Namespace) -> None:
     """Print the choice, and what it loses on tasks that it has not seen."""
     scores = read_scores(arguments.results, by_network=arguments.by_network)
-    splits = [one for of_task in scores.values() for one in of_task]
+    splits = [split for of_task in scores.values() for split in of_task]
     chosen = choose_greedily(splits, arguments.networks)
     for number, config in enumerate(chosen, 1):
-        loss = fmean(compute_loss(one, chosen[:number]) for one in splits)
+        loss = fmean(compute_loss(split, chosen[:number]) for split in splits)
         print(f"{number}. {format_config(config)}: mean loss {loss:.3f}")
     unseen = []
     for name, of_task in scores.items():
-        others = [one for other in scores if other != name for one in scores[other]]
+        others = [split for other in scores if other != name for split in scores[other]]
         chosen = choose_greedily(others, arguments.networks)
-        unseen.append(fmean(compute_loss(one, chosen) for one in of_task))
-        print(f"without {name}: {', '.join(one for one, _ in chosen)}; loss there {unseen[-1]:.3f}")
+        unseen.append(fmean(compute_loss(split, chosen) for split in of_task))
+        print(
+            f"without {name}: {', '.join(name for name, _ in chosen)}; loss there {unseen[-1]:.3f}"
+        )
     print(f"mean loss on the task left out: {fmean(unseen):.3f}")
-    pool = set.intersection(*(set(one) for one in splits))
-    singles = {one: fmean(compute_loss(split, [one]) for split in splits) for one in sorted(pool)}
-    best = min(singles, key=lambda one: singles[one])
+    pool = set.intersection(*(set(split) for split in splits))
+    singles = {
+        config: fmean(compute_loss(split, [config]) for split in splits) for config in sorted(pool)
+    }
+    best = min(singles, key=lambda config: singles[config])
     print(f"best single configuration in hindsight: {format_config(best)}: {singles[best]:.3f}")
 
 

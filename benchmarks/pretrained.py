@@ -46,21 +46,21 @@ It returns ``None`` of a series it cannot read; tasks with such a series are lef
 
 def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     """Return quantiles of each origin; members of a table are compared with the known ones."""
-    return _round_whole(task, [one.quantiles for one in _read(network, task)])
+    return _round_whole(task, [answer.quantiles for answer in _read(network, task)])
 
 
-def _round_whole(task: Task, found: list[Quantiles]) -> list[Quantiles]:
+def _round_whole(task: Task, forecasts: list[Quantiles]) -> list[Quantiles]:
     """Return quantiles, rounded where all known values are whole numbers."""
-    known = [*task.known, *((one.t, one.y) for one in task.origins)]
-    return [round_whole(one) for one in found] if are_whole(known) else found
+    known = [*task.known, *((origin.t, origin.y) for origin in task.origins)]
+    return [round_whole(forecast_) for forecast_ in forecasts] if are_whole(known) else forecasts
 
 
 def _read(network: ZeroShotNetwork, task: Task) -> list[ZeroShotAnswer]:
-    contexts = [(one.t, one.y) for one in task.origins]
+    contexts = [(origin.t, origin.y) for origin in task.origins]
     others = None
     if task.is_table:
         others = gather_members(task.known, [-1] * len(contexts))
-    return forecast(network, contexts, [one.q for one in task.origins], others)
+    return forecast(network, contexts, [origin.q for origin in task.origins], others)
 
 
 def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
@@ -68,13 +68,13 @@ def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
 
     Of one series, the own past says how wide intervals have to be.
     """
-    answers, found = _read(network, task), []
+    answers, forecasts = _read(network, task), []
     shared = fit_blend(network, task.known) if task.is_table else None
-    for one, answer in zip(task.origins, answers, strict=True):
-        past = one.t, one.y
+    for origin, answer in zip(task.origins, answers, strict=True):
+        past = origin.t, origin.y
         blend = shared if task.is_table else fit_widths(network, past)
-        found.append(answer.quantiles if blend is None else blend.apply(past, one.q, answer))
-    return _round_whole(task, found)
+        forecasts.append(answer.quantiles if blend is None else blend.apply(past, origin.q, answer))
+    return _round_whole(task, forecasts)
 
 
 def limit_members(task: Task, ids: int) -> Task:
@@ -91,25 +91,25 @@ def forecast_fine_tuned(network: ZeroShotNetwork, task: Task) -> list[Quantiles]
 
 def forecast_seasonally(task: Task) -> list[Quantiles]:
     """Return values of a season before, in place of all quantiles; without a season the last."""
-    found = []
-    for one in task.origins:
-        values = np.full(len(one.q), one.y[-1])
+    forecasts = []
+    for origin in task.origins:
+        values = np.full(len(origin.q), origin.y[-1])
         if task.season:
-            length = task.season * np.median(np.diff(one.t))
-            back = one.q - length * np.ceil((one.q - one.t[-1]) / length - 1e-9).clip(1)
-            nearest = np.abs(one.t[:, None] - back).argmin(0)
-            values = one.y[nearest]
-        found.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
-    return found
+            length = task.season * np.median(np.diff(origin.t))
+            back = origin.q - length * np.ceil((origin.q - origin.t[-1]) / length - 1e-9).clip(1)
+            nearest = np.abs(origin.t[:, None] - back).argmin(0)
+            values = origin.y[nearest]
+        forecasts.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
+    return forecasts
 
 
 def _list_lags(t: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return inputs of boosting, (Q, F): last values and times, and how far ahead is asked."""
-    kept = min(len(t), _LAGS)
-    pad = np.full(_LAGS - kept, np.nan)
-    ages, moves = t[-kept:] - t[-1], y[-kept:] - y[-1]
-    facts = [y[-1], *pad, *moves, *pad, *ages, y.mean() - y[-1], y.std(), len(y)]
-    return np.column_stack([np.tile(facts, (len(q), 1)), q - t[-1]])
+    count = min(len(t), _LAGS)
+    pad = np.full(_LAGS - count, np.nan)
+    ages, moves = t[-count:] - t[-1], y[-count:] - y[-1]
+    features = [y[-1], *pad, *moves, *pad, *ages, y.mean() - y[-1], y.std(), len(y)]
+    return np.column_stack([np.tile(features, (len(q), 1)), q - t[-1]])
 
 
 def forecast_by_boosting(task: Task) -> list[Quantiles]:
@@ -117,7 +117,7 @@ def forecast_by_boosting(task: Task) -> list[Quantiles]:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     rng = np.random.default_rng(0)
-    ahead = max(len(one.q) for one in task.origins)
+    ahead = max(len(origin.q) for origin in task.origins)
     rows, targets = [], []
     each = int(np.clip(_MOST_ROWS // (4 * len(task.known)), 1, 400))
     for place in rng.permutation(len(task.known))[: _MOST_ROWS // 4]:
@@ -130,11 +130,13 @@ def forecast_by_boosting(task: Task) -> list[Quantiles]:
     model = HistGradientBoostingRegressor(
         loss="absolute_error", max_iter=120, max_leaf_nodes=15, learning_rate=0.07, random_state=0
     ).fit(np.concatenate(rows), np.concatenate(targets))
-    found = []
-    for one in task.origins:
-        values = one.y[-1] + model.predict(_list_lags(one.t[-200:], one.y[-200:], one.q))
-        found.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
-    return found
+    forecasts = []
+    for origin in task.origins:
+        values = origin.y[-1] + model.predict(
+            _list_lags(origin.t[-200:], origin.y[-200:], origin.q)
+        )
+        forecasts.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
+    return forecasts
 
 
 def forecast_from_scratch(task: Task) -> list[Quantiles]:
@@ -145,21 +147,21 @@ def forecast_from_scratch(task: Task) -> list[Quantiles]:
         parts = (pd.DataFrame({"id": n, "t": t, "y": y}) for n, (t, y) in enumerate(series))
         return pd.concat(parts, ignore_index=True)
 
-    lead_time = max(float((one.q - one.t[-1]).max()) for one in task.origins)
+    lead_time = max(float((origin.q - origin.t[-1]).max()) for origin in task.origins)
     forecaster = SequenceForecaster(max_lead_time=lead_time, random_state=0)
     chosen = np.random.default_rng(0).permutation(len(task.known))[:500]
     forecaster.fit(to_frame(task.known[place] for place in chosen), id="id", time="t")
-    past = to_frame((one.t, one.y) for one in task.origins)
-    at = to_frame((one.q, one.target) for one in task.origins).drop(columns="y")
+    past = to_frame((origin.t, origin.y) for origin in task.origins)
+    at = to_frame((origin.q, origin.target) for origin in task.origins).drop(columns="y")
     values = np.split(forecaster.predict(past, at=at)[:, 0], _ends(task)[:-1])
-    return [np.repeat(one[:, None], len(QUANTILE_LEVELS), 1) for one in values]
+    return [np.repeat(value[:, None], len(QUANTILE_LEVELS), 1) for value in values]
 
 
 def import_model(name: str) -> tuple[str, Model]:
     """Return a name, ``module:function``, and the function.
 
     Raises:
-        argparse.ArgumentTypeError: there is none.
+        argparse.ArgumentTypeError: no such object exists.
     """
     module, colon, function = name.partition(":")
     try:
@@ -179,12 +181,12 @@ def forecast_by_model(name: str, model: Model, task: Task) -> list[Quantiles] | 
     Raises:
         ValueError: what it returned is not (Q, 9), not finite, or not in order.
     """
-    found = []
-    for one in task.origins:
-        answer = model(one.t.copy(), one.y.copy(), one.q.copy())
+    forecasts = []
+    for origin in task.origins:
+        answer = model(origin.t.copy(), origin.y.copy(), origin.q.copy())
         if answer is None:
             return None
-        quantiles, shape = np.asarray(answer, float), (len(one.q), len(QUANTILE_LEVELS))
+        quantiles, shape = np.asarray(answer, float), (len(origin.q), len(QUANTILE_LEVELS))
         if quantiles.shape != shape:
             raise ValueError(
                 f"{name} returned quantiles of shape {quantiles.shape}, not {shape}: one row for "
@@ -192,18 +194,21 @@ def forecast_by_model(name: str, model: Model, task: Task) -> list[Quantiles] | 
             )
         if not np.isfinite(quantiles).all() or (np.diff(quantiles, axis=1) < 0).any():
             raise ValueError(f"{name} returned quantiles that are not finite or not in order.")
-        found.append(quantiles)
-    return found
+        forecasts.append(quantiles)
+    return forecasts
 
 
 def _ends(task: Task) -> np.ndarray:
-    return np.cumsum([len(one.q) for one in task.origins])
+    return np.cumsum([len(origin.q) for origin in task.origins])
 
 
-def measure(task: Task, found: list[Quantiles]) -> dict[str, float]:
+def measure(task: Task, forecasts: list[Quantiles]) -> dict[str, float]:
     """Return errors over that of the last value, and the share of values in 80 % intervals."""
-    both, true = np.concatenate(found), np.concatenate([one.target for one in task.origins])
-    last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in task.origins])
+    both, true = (
+        np.concatenate(forecasts),
+        np.concatenate([origin.target for origin in task.origins]),
+    )
+    last = np.concatenate([np.full(len(origin.q), origin.y[-1]) for origin in task.origins])
     base = np.abs(last - true).mean()
     levels = np.array(QUANTILE_LEVELS)
     error = true[:, None] - both
@@ -240,8 +245,8 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """Return means by group, share that is dropped, and method: of tasks, then of families."""
     keys = ["group", "dropped", "method"]
     families = rows.groupby([*keys, "family"]).apply(_mean, include_groups=False).reset_index()
-    whole = families.assign(group="all")
-    return pd.concat([families, whole]).groupby(keys).apply(_mean, include_groups=False)
+    everything = families.assign(group="all")
+    return pd.concat([families, everything]).groupby(keys).apply(_mean, include_groups=False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -280,16 +285,16 @@ def run(arguments: argparse.Namespace) -> None:
                 for method in [*arguments.methods, *models]:
                     start = time.process_time()
                     if method in models:
-                        found = forecast_by_model(method, models[method], task)
+                        answers = forecast_by_model(method, models[method], task)
                     else:
-                        found = run_method(method, network, few if method in FITTED else task)
-                    if found is None:
+                        answers = run_method(method, network, few if method in FITTED else task)
+                    if answers is None:
                         print(f"{method} does not read {family} {task.name}", flush=True)
                         continue
                     label = {"family": family, "task": task.name, "group": task.group}
                     label |= {"dropped": drop, "method": method, "origins": len(task.origins)}
                     spent = {"seconds": round(time.process_time() - start, 2)}
-                    rows.append(label | measure(task, found) | spent)
+                    rows.append(label | measure(task, answers) | spent)
                     print(json.dumps(rows[-1]), flush=True)
     print(summarise(pd.DataFrame(rows)).to_string(float_format="{:.3f}".format))
     if arguments.out is not None:

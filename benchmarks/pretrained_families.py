@@ -81,8 +81,8 @@ def _series(frame: pd.DataFrame, time: str, value: str, id: str | None = None) -
 
 def _drop(series: Series, share: float, rng: np.random.Generator) -> Series:
     t, y = series
-    kept = rng.random(len(t)) >= share
-    return t[kept], y[kept]
+    is_left = rng.random(len(t)) >= share
+    return t[is_left], y[is_left]
 
 
 def split_members(
@@ -90,18 +90,18 @@ def split_members(
 ) -> Task:
     """Return a task of members of a table; ``label`` is family, name and group."""
     rng = np.random.default_rng(0)
-    whole = [one for one in series.values() if len(one[0]) > FEWEST]
-    order, origins = rng.permutation(len(whole)), []
+    long_enough = [member for member in series.values() if len(member[0]) > FEWEST]
+    order, origins = rng.permutation(len(long_enough)), []
     count = int(0.3 * len(order))
     for place in order[:count][:limit]:
-        t, y = whole[place]
+        t, y = long_enough[place]
         n = max(FEWEST, min(len(t) - 1, int(len(t) * rng.uniform(0.4, 0.8))))
         before = _drop((t[max(0, n - CONTEXT) : n], y[max(0, n - CONTEXT) : n]), drop, rng)
         if len(before[0]) >= (1 if drop else FEWEST):
             after = slice(n, n + MEMBERS_AHEAD)
             origins.append(Origin(*before, t[after], y[after]))
-    known = [_drop(whole[place], drop, rng) for place in order[count:]]
-    known = [one for one in known if len(one[0]) > 1]
+    known = [_drop(long_enough[place], drop, rng) for place in order[count:]]
+    known = [member for member in known if len(member[0]) > 1]
     return Task(*label, known, origins, is_table=True, season=None)
 
 
@@ -123,8 +123,10 @@ def split_time(
             origins.append(Origin(*before, t[n : n + AHEAD], y[n : n + AHEAD]))
     if not origins:
         return Task(*label, [], [], is_table=False, season=None)
-    usual = np.median([one.q[-1] - one.t[-1] for one in origins])
-    origins = [one for one in origins if one.q[-1] - one.t[-1] < 3 * usual]  # not across a hole
+    usual = np.median([origin.q[-1] - origin.t[-1] for origin in origins])
+    origins = [
+        origin for origin in origins if origin.q[-1] - origin.t[-1] < 3 * usual
+    ]  # not across a hole
     known = [_drop((t[:start], y[:start]), drop, rng)]
     return Task(*label, known, origins, is_table=False, season=None if drop else season)
 
@@ -156,16 +158,18 @@ def read_framingham(drop: float) -> Iterator[Task]:
     frame = _table("framingham")
     for value in ("SYSBP", "TOTCHOL", "BMI"):
         series = _series(frame, "TIME", value, "RANDID")
-        whole = {key: one for key, one in series.items() if len(one[0]) == 3}
+        members = {key: member for key, member in series.items() if len(member[0]) == 3}
         rng = np.random.default_rng(0)
-        order = rng.permutation(list(whole))
-        past = [_drop((whole[k][0][:2], whole[k][1][:2]), drop, rng) for k in order[:200]]
-        later = [(whole[key][0][2:], whole[key][1][2:]) for key in order[:200]]
+        order = rng.permutation(list(members))
+        past = [_drop((members[k][0][:2], members[k][1][:2]), drop, rng) for k in order[:200]]
+        later = [(members[key][0][2:], members[key][1][2:]) for key in order[:200]]
         origins = [
-            Origin(*one, *after) for one, after in zip(past, later, strict=True) if len(one[0])
+            Origin(*member, *after)
+            for member, after in zip(past, later, strict=True)
+            if len(member[0])
         ]
-        known = [_drop(whole[key], drop, rng) for key in order[200:]]
-        known = [one for one in known if len(one[0]) > 1]
+        known = [_drop(members[key], drop, rng) for key in order[200:]]
+        known = [member for member in known if len(member[0]) > 1]
         yield Task("framingham", value, "people", known, origins, True, None)
 
 
@@ -306,8 +310,8 @@ def _read_recordings(
     """Yield tasks of channels of recordings with one row per time step."""
     for column in columns:
         series = {
-            place: (np.arange(len(one), dtype=float), one[:, column].astype(float))
-            for place, one in enumerate(recordings)
+            place: (np.arange(len(recording), dtype=float), recording[:, column].astype(float))
+            for place, recording in enumerate(recordings)
         }
         yield split_members((label, f"channel {column}", "other"), series, drop, limit=60)
 

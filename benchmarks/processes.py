@@ -112,8 +112,8 @@ def _log_self_correcting(t: Floats) -> float:
 
 def _warp(t: Floats) -> Floats:
     """Return the integral from 0 to t of 1 + 0.99 sin(2 pi s / END)."""
-    found: Floats = t + _SWING * END / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / END))
-    return found
+    warped: Floats = t + _SWING * END / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / END))
+    return warped
 
 
 def _make_renewal(gaps: Any, *, is_warped: bool) -> Process:
@@ -176,7 +176,7 @@ def read_streams(folder: Path, name: str) -> tuple[list[Floats], float] | None:
         raise ValueError(f"{path} is not the file of {REPOSITORY}. Get data/{name}.pkl again.")
     # The files hold NumPy arrays; nothing else of them may run.
     array, number = np.zeros(0), np.float64(0)
-    safe = [np.ndarray, np.dtype, *(type(np.dtype(one)) for one in "fdlO")]
+    safe = [np.ndarray, np.dtype, *(type(np.dtype(type_name)) for type_name in "fdlO")]
     safe += [
         (array.__reduce__()[0], "numpy.core.multiarray._reconstruct"),
         (number.__reduce__()[0], "numpy.core.multiarray.scalar"),
@@ -184,5 +184,7 @@ def read_streams(folder: Path, name: str) -> tuple[list[Floats], float] | None:
     with warnings.catch_warnings(), torch.serialization.safe_globals(safe):
         warnings.simplefilter("ignore")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    streams = [np.asarray(one["arrival_times"], np.float64) for one in content["sequences"]]
+    streams = [
+        np.asarray(sequence["arrival_times"], np.float64) for sequence in content["sequences"]
+    ]
     return streams, float(content["t_max"])

@@ -93,11 +93,11 @@ def _repeat_own(left, right, out, count):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _repeat_library(address, left, right, out, count):  # type: ignore[no-untyped-def]
-    letter, one, zero = np.int8(ord("N")), np.float32(1.0), np.float32(0.0)
+    letter, unit, zero = np.int8(ord("N")), np.float32(1.0), np.float32(0.0)
     rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
     for _ in range(count):
         _call_sgemm(
-            address, letter, letter, columns, rows, terms, one, right.ctypes.data, columns,
+            address, letter, letter, columns, rows, terms, unit, right.ctypes.data, columns,
             left.ctypes.data, terms, zero, out.ctypes.data, columns,
         )  # fmt: skip
 

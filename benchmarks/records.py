@@ -73,6 +73,6 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"gradient boosting: {boosted(table, parts['train'], parts['test']):.4f}")
     if arguments.training_sequences is not None:
         rows = table[table["record"].isin(parts["test"])]
-        found = load_predictor(arguments.training_sequences).predict_proba(rows)
-        died = table.groupby("record")["died"].first().loc[found["record"].astype(int)]
-        print(f"{arguments.training_sequences}: {roc_auc_score(died, found['1']):.4f}")
+        predictions = load_predictor(arguments.training_sequences).predict_proba(rows)
+        died = table.groupby("record")["died"].first().loc[predictions["record"].astype(int)]
+        print(f"{arguments.training_sequences}: {roc_auc_score(died, predictions['1']):.4f}")

@@ -86,10 +86,10 @@ def score(stays: Sequences, method: str, train: Array, test: Array) -> dict[str,
 
 def collect(rows: Iterable[dict[str, Any]], name: str) -> dict[tuple[str, int], list[float]]:
     """Return one score by method and size."""
-    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    scores: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
-        found[row["method"], row["size"]].append(row["scores"][name])
-    return found
+        scores[row["method"], row["size"]].append(row["scores"][name])
+    return scores
 
 
 def plot(rows: list[dict[str, Any]], out: Path) -> None:

@@ -36,15 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure, print minima in milliseconds, and keep them."""
     torch.set_num_threads(arguments.threads)
-    found = {}
+    times = {}
     for batch in arguments.batches:
-        found[f"scan, B = {batch}"] = measure(scan_jobs(batch), arguments.rounds)
+        times[f"scan, B = {batch}"] = measure(scan_jobs(batch), arguments.rounds)
         for cell in arguments.cells:
-            found[f"{cell}, B = {batch}"] = measure(cell_jobs(cell, batch), arguments.rounds)
+            times[f"{cell}, B = {batch}"] = measure(cell_jobs(cell, batch), arguments.rounds)
     content = {
         "sizes": SIZES,
         "threads": arguments.threads,
-        "ms": found,
+        "ms": times,
         "machine": {**describe_machine(), **get_versions()},
     }
     path = arguments.results / f"scan-{date.today().isoformat()}.json"
@@ -97,8 +97,12 @@ def measure(jobs: dict[str, Job], rounds: int) -> dict[str, float]:
     """Return the least milliseconds of every job, taken in turns."""
     times = {name: 1e3 * min(t.rounds) for name, t in interleaved(jobs, rounds=rounds).items()}
     for kind in KINDS:
-        own = {name: times[job] for name in BACKENDS if (job := f"{kind}, {name}") in times}
-        parts = [f"{backend} {milliseconds:.1f} ms" for backend, milliseconds in own.items()]
-        ratio = own["reference"] / min(own.values())
+        milliseconds_of = {
+            name: times[job] for name in BACKENDS if (job := f"{kind}, {name}") in times
+        }
+        parts = [
+            f"{backend} {milliseconds:.1f} ms" for backend, milliseconds in milliseconds_of.items()
+        ]
+        ratio = milliseconds_of["reference"] / min(milliseconds_of.values())
         print(f"{kind}: {', '.join(parts)}; x{ratio:.1f}", flush=True)
     return times

@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure with one thread, print Markdown, and keep it under ``--results``."""
     torch.set_num_threads(1)
-    facts = {**describe_machine(), **get_versions(), "vectors": vector_width()}
+    environment = {**describe_machine(), **get_versions(), "vectors": vector_width()}
     lines = [f"# One sample at a time, {date.today().isoformat()}", ""]
     lines += [f"{INPUTS} inputs, float32, one thread, medians over rounds, taken in turns.", ""]
     lines += [*table(measure(arguments.rounds, arguments.only)), ""]
-    lines += [", ".join(f"{name} {value}" for name, value in facts.items()), ""]
+    lines += [", ".join(f"{name} {value}" for name, value in environment.items()), ""]
     text = "\n".join(lines)
     (arguments.results / f"streaming-{date.today().isoformat()}.md").write_text(text)
     print(text)
@@ -64,14 +64,14 @@ def row(name: str, rounds: int) -> dict[str, object]:
     if name in THEIRS:
         jobs["ncps"] = _ncps(name, x)
     timings = interleaved({**jobs, "sequence": _sequence(name)}, rounds=rounds)
-    own: Timing = timings["tauflow"]
+    timing_of_tauflow: Timing = timings["tauflow"]
     us = {other: timing.seconds * 1e6 for other, timing in timings.items()}
     us["sequence"] /= STEPS
     us["C"] = _in_c(name, rounds)
     return {
         "model": name,
         "us": us,
-        "ratio": own.ratio(timings["ncps"]) if name in THEIRS else None,
+        "ratio": timing_of_tauflow.ratio(timings["ncps"]) if name in THEIRS else None,
     }
 
 
@@ -126,12 +126,12 @@ def table(rows: list[dict[str, object]]) -> list[str]:
         "| a step of a sequence, µs | the same in C at -O3, µs | times C |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for found in rows:
-        times = found["us"]
+    for row_ in rows:
+        times = row_["us"]
         assert isinstance(times, dict)
-        theirs = f"{times['ncps']:.0f} | {found['ratio']:.1f}×" if "ncps" in times else " | "
+        theirs = f"{times['ncps']:.0f} | {row_['ratio']:.1f}×" if "ncps" in times else " | "
         lines.append(
-            f"| {found['model']} | {times['tauflow']:.1f} | {times['cell.step']:.0f} | {theirs} "
+            f"| {row_['model']} | {times['tauflow']:.1f} | {times['cell.step']:.0f} | {theirs} "
             f"| {times['sequence']:.2f} | {times['C']:.2f} | {times['sequence'] / times['C']:.1f} |"
         )
     return lines

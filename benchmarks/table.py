@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
             rounds=arguments.rounds,
             clock=processor_clock,
         )
-        peak, kept = _memory(small, path)
+        peak, rest = _memory(small, path)
     ours, theirs = times["tauflow"], times["pandas"]
     lines = [
         f"# A CSV file of {arguments.rows} rows, {date.today().isoformat()}",
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> None:
         "| --- | ---: | ---: | ---: | ---: |",
         f"| pandas | {theirs.seconds:.3f} | 1 | | |",
         f"| tauflow | {ours.seconds:.3f} | {theirs.ratio(ours):.2f} | {peak / size:.2f} "
-        f"| {kept / size:.2f} |",
+        f"| {rest / size:.2f} |",
         "",
         ", ".join(
             f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
@@ -110,8 +110,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _memory(*files: Path) -> tuple[int, int]:
-    """Return bytes that a process of its own holds at most, and then, when it reads the last."""
+    """Return the peak bytes, and the bytes at the end, of a process that reads files."""
     command = [sys.executable, "-c", _PEAK, *map(str, files)]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    peak, kept = map(int, found.stdout.split())
-    return peak, kept
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    peak, rest = map(int, process.stdout.split())
+    return peak, rest

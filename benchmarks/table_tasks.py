@@ -80,7 +80,9 @@ class Sequences:
             return self.trivial[method](self.y[train], test)
         if method == "boosting":
             return _boost(self, train, test)
-        X, t = ([[one[n] for n in part] for part in (train, test)] for one in (self.X, self.t))
+        X, t = (
+            [[values[n] for n in part] for part in (train, test)] for values in (self.X, self.t)
+        )
         kind = SequenceClassifier if self.classes else SequenceRegressor
         fitted = kind(**ESTIMATORS[method], random_state=fold).fit(X[0], self.y[train], t=t[0])
         predict = fitted.predict_proba if self.classes else fitted.predict
@@ -200,9 +202,9 @@ def characters(data: Path) -> Sequences:
     X, t, y = [], [], []
     for trial in np.flatnonzero(stored["part"] == 1):
         length = int(stored["length"][trial])
-        kept = np.sort(random.choice(length, int(0.3 * length), replace=False))
-        X.append(stored["X"][trial, kept].astype(np.float64))
-        t.append(kept.astype(np.float64))
+        chosen = np.sort(random.choice(length, int(0.3 * length), replace=False))
+        X.append(stored["X"][trial, chosen].astype(np.float64))
+        t.append(chosen.astype(np.float64))
         y.append(int(stored["y"][trial]))
     order = random.permutation(len(y))
     folds = [(order[:700], order[700:])]
@@ -269,10 +271,11 @@ def _hide_last(X: Any, t: Any) -> tuple[Any, Any, Array]:
     """Return sequences of two rows or more without their last row, and its first feature."""
     several = [place for place, rows in enumerate(X) if len(rows) > 1]
     y = np.array([X[place][-1, 0] for place in several])
-    X, t = ([one[place][:-1] for place in several] for one in (X, t))
+    X, t = ([values[place][:-1] for place in several] for values in (X, t))
     return X, t, y
 
 
 TABLES = {
-    one.__name__: one for one in (physionet, later_stays, characters, pbcseq, toenail, wages, fev)
+    reader.__name__: reader
+    for reader in (physionet, later_stays, characters, pbcseq, toenail, wages, fev)
 }

@@ -61,7 +61,7 @@ def _start(tree: Path, size: str, threads: int) -> "subprocess.Popen[str]":
 
 
 def _turn(workers: "list[subprocess.Popen[str]]", turn: int) -> list[dict[str, float]]:
-    found: dict[int, dict[str, float]] = {}
+    values_of_sides: dict[int, dict[str, float]] = {}
     for which in (0, 1) if turn % 2 else (1, 0):
         worker = workers[which]
         assert worker.stdin is not None
@@ -69,8 +69,8 @@ def _turn(workers: "list[subprocess.Popen[str]]", turn: int) -> list[dict[str, f
         worker.stdin.write("0.25\n")
         worker.stdin.flush()
         pairs = (pair.split("=") for pair in worker.stdout.readline().split())
-        found[which] = {name: float(value) for name, value in pairs}
-    return [found[0], found[1]]
+        values_of_sides[which] = {name: float(value) for name, value in pairs}
+    return [values_of_sides[0], values_of_sides[1]]
 
 
 @contextmanager

@@ -67,19 +67,19 @@ def run(arguments: argparse.Namespace) -> None:
         if _get_key(plan) in done:
             continue
         started = time.process_time()
-        found = (
+        measured = (
             measure_events(plan, arguments)
             if arguments.board == "events"
             else (languages.measure(plan))
         )
-        if found is None:
+        if measured is None:
             print(f"{plan['task']}: no file of it, skipped", flush=True)
             continue
         spent = round(time.process_time() - started, 1)
-        facts = {"cpu_s": spent, "versions": get_versions()}
+        run_fields = {"cpu_s": spent, "versions": get_versions()}
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**plan, **found, **facts}) + "\n")
-        print({**plan, **found, "cpu_s": spent}, flush=True)
+            file.write(json.dumps({**plan, **measured, **run_fields}) + "\n")
+        print({**plan, **measured, "cpu_s": spent}, flush=True)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -131,7 +131,7 @@ def measure_events(plan: Row, arguments: argparse.Namespace) -> Row | None:
     count = sum(map(len, train))
     rate = count / (end * len(train))
     constant = rate * end * len(test) / sum(map(len, test)) - np.log(rate)
-    found: Row = {
+    scores: Row = {
         "nll": nll,
         "constant_rate_nll": float(constant),
         "test_events": sum(map(len, test)),
@@ -141,8 +141,8 @@ def measure_events(plan: Row, arguments: argparse.Namespace) -> Row | None:
     }
     if name in PROCESSES:
         true = measure_entropy(name, test)
-        found |= {"true_nll": true, "excess": nll - true, "constant_rate_excess": constant - true}
-    return found
+        scores |= {"true_nll": true, "excess": nll - true, "constant_rate_excess": constant - true}
+    return scores
 
 
 def make_table(streams: Sequence[Floats]) -> pandas.DataFrame:

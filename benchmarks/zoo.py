@@ -75,7 +75,7 @@ def training_step(module: nn.Module, forward: Callable[[], Tensor]) -> Callable[
 
 def report(rows: list[tuple[float, float, str, str]], threads: int) -> str:
     """Return the table with what it was measured on."""
-    facts = {**describe_machine(), **get_versions()}
+    environment = {**describe_machine(), **get_versions()}
     return "\n".join(
         [
             f"# Every model, {date.today().isoformat()}",
@@ -91,7 +91,7 @@ def report(rows: list[tuple[float, float, str, str]], threads: int) -> str:
                 for ratio, ms, name, kernel in rows
             ),
             "",
-            ", ".join(f"{name} {value}" for name, value in facts.items()),
+            ", ".join(f"{name} {value}" for name, value in environment.items()),
             "",
         ]
     )

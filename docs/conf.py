@@ -166,12 +166,12 @@ def resolve(app, env, node, contnode):
     """
     target = node.get("reftarget", "")
     tried = (_found(f"{place}.{target}".strip(".")) for place in _places(node))
-    found = next((thing for thing in tried if thing is not None), None)
+    module = next((thing for thing in tried if thing is not None), None)
     tail = "." + target.rpartition(".")[2]
     known = {name: entry for name, entry in env.get_domain("py").objects.items() if tail in name}
-    same = [n for n in known if n.endswith(tail) and (found is None or _found(n) is found)]
+    same = [n for n in known if n.endswith(tail) and (module is None or _found(n) is module)]
     if not same:
-        return None if found is None else contnode
+        return None if module is None else contnode
     entry = known[min(same, key=len)]
     uri = app.builder.get_relative_uri(node["refdoc"], entry.docname)
     return nodes.reference("", "", contnode, refuri=f"{uri}#{entry.node_id}")

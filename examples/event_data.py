@@ -26,7 +26,7 @@ torch.manual_seed(0)
 # %%
 # The sensor: one event for each level that the wave crosses, +1 upwards and -1 downwards.
 def wave(form, seconds):
-    """Draw a wave of a form, with a frequency, height and phase of its own."""
+    """Draw a wave of a form, with a random frequency, height and phase."""
     cycles = rng.uniform(0.5, 1.5) * seconds + rng.random()
     turn = cycles % 1
     shape = (np.sin(2 * np.pi * cycles), 1 - 4 * abs(turn - 0.5), 2 * turn - 1, np.sign(turn - 0.5))

@@ -22,7 +22,7 @@ torch.manual_seed(0)
 
 
 def made_up(size, seed):
-    """Return gestures of 32 frames; each phase has speeds of its own in 32 directions."""
+    """Return gestures of 32 frames; each phase has its speeds in 32 directions."""
     rng = np.random.default_rng(seed)
     frames = np.arange(32) + rng.integers(40, size=(size, 1))
     y = torch.from_numpy(frames // rng.integers(5, 9, (size, 1)) % len(PHASES))

@@ -1,8 +1,8 @@
 """What tauflow computes, writes and prints, kept before a change and compared with that after it.
 
 ``freeze DIR`` writes numbers (outputs and gradients of every cell on every backend), hashes of the
-runs of every experiment, texts (help, lists, reports) and exports (ONNX, C), each part in a process
-of its own on one thread. ``freeze --compare A B`` prints the keys that differ. ``freeze --write-old
+runs of every experiment, texts (help, lists, reports) and exports (ONNX, C). Each part runs in a
+process on one thread. ``freeze --compare A B`` prints the keys that differ. ``freeze --write-old
 DIR`` writes the files that the tests of old files read.
 """
 

@@ -59,7 +59,7 @@ def _print_keys(what: str, keys: list[str]) -> None:
 
 def with_new_words(name: str, words: dict[str, str]) -> str:
     """Return a key with every whole word (letters, digits, ``_``, ``.``, ``-``) renamed."""
-    return re.sub(r"[\w.-]+", lambda found: words.get(found[0], found[0]), name)
+    return re.sub(r"[\w.-]+", lambda match: words.get(match[0], match[0]), name)
 
 
 def _diff(old_name: str, name: str, old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -39,7 +39,7 @@ def import_from_tests(*folders: str) -> None:
     sys.path[:0] = [str(TESTS / folder) for folder in folders]
 
 
-def write_part(part: str, found: Callable[[Path], Iterable[tuple[str, str]]]) -> None:
+def write_part(part: str, list_values: Callable[[Path], Iterable[tuple[str, str]]]) -> None:
     """Write a part's keys and digests to the folder that the command line names."""
     import torch
 
@@ -47,7 +47,7 @@ def write_part(part: str, found: Callable[[Path], Iterable[tuple[str, str]]]) ->
     started = time.perf_counter()
     folder = Path(sys.argv[1])
     values: dict[str, str] = {}
-    for name, value in found(folder):
+    for name, value in list_values(folder):
         if name in values:
             sys.exit(f"freeze: two values of {name}")
         values[name] = value

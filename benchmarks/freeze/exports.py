@@ -16,7 +16,7 @@ TOLERANCE = 1e-2
 """Of the compiled C code, whose rounding depends on the compiler: only the text is compared."""
 
 
-def found(_: Path) -> Iterator[tuple[str, str]]:
+def list_values(_: Path) -> Iterator[tuple[str, str]]:
     """Yield a digest of every form of every cell, or the class of the error it ends with."""
     import torch
 
@@ -60,10 +60,10 @@ def _made(model: Any, form: str) -> Iterator[tuple[str, Any]]:
                 yield path.name, re.sub(r"tauflow \d[\w.+]*", "tauflow", path.read_text())
 
 
-def _plain(facts: Any) -> Any:
-    if isinstance(facts, dict):
-        return {name: _plain(value) for name, value in facts.items() if name not in LEFT_OUT}
-    return [_plain(value) for value in facts] if isinstance(facts, list) else facts
+def _plain(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _plain(value) for name, value in content.items() if name not in LEFT_OUT}
+    return [_plain(value) for value in content] if isinstance(content, list) else content
 
 
 def _graph(path: Path) -> bytes:
@@ -90,4 +90,4 @@ def _bare(message: Any) -> None:
 
 
 if __name__ == "__main__":
-    write_part("exports", found)
+    write_part("exports", list_values)

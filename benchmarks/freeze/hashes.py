@@ -6,16 +6,16 @@ from pathlib import Path
 from .digests import digest, key, write_part
 
 
-def found(_: Path) -> Iterator[tuple[str, str]]:
+def list_values(_: Path) -> Iterator[tuple[str, str]]:
     """Yield the hash of every row's runs, of all seeds and of every setting it searches."""
     from tauflow_papers.experiments import list_experiments, load_experiment
     from tauflow_papers.experiments.run.grid_search import make_search_jobs
     from tauflow_papers.experiments.run.row_jobs import make_job
 
     for name in list_experiments():
-        whole = load_experiment(name)
+        table = load_experiment(name)
         for epochs in (None, 1):
-            experiment = whole.with_epochs(epochs)
+            experiment = table.with_epochs(epochs)
             for row in experiment.rows:
                 if row.model is None or row.recipe is None:
                     continue
@@ -31,4 +31,4 @@ def found(_: Path) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    write_part("hashes", found)
+    write_part("hashes", list_values)

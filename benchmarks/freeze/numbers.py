@@ -18,7 +18,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
 )
 
 
-def found(_: Path) -> Iterator[tuple[str, str]]:
+def list_values(_: Path) -> Iterator[tuple[str, str]]:
     """Yield all keys and digests."""
     import_from_tests("parity", "conformance")
     yield from _cells()
@@ -163,12 +163,12 @@ def _backends(call: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name} {next(numbers.setdefault(name, count(1)))}", spec.run
 
 
-def _module_values(module: Any, x: Any, dt: Any, **given: Any) -> Iterator[tuple[str, str]]:
+def _module_values(module: Any, x: Any, dt: Any, **options: Any) -> Iterator[tuple[str, str]]:
     import torch
 
     torch.manual_seed(1)
     x, dt = x.requires_grad_(), dt.requires_grad_()
-    y, state = module(x, dt=dt, **given)
+    y, state = module(x, dt=dt, **options)
     states = {} if not torch.is_tensor(state) else {"state": state}
     if isinstance(state, tuple | list):
         states = {f"state {n}": part for n, part in enumerate(state) if torch.is_tensor(part)}
@@ -188,8 +188,8 @@ def _modules() -> Iterator[tuple[str, str]]:
             module = perturbed(tauflow.build(name, D, N, **options))
             x, dt = torch.randn(B, T, D), torch.rand(B, T) + 0.1
             mask = torch.arange(T) < torch.tensor([T, 3, 5]).unsqueeze(1)
-            for kind, given in {"": {}, "masked": {"mask": mask}}.items():
-                for tensor, value in _module_values(module, x.clone(), dt.clone(), **given):
+            for kind, mask_options in {"": {}, "masked": {"mask": mask}}.items():
+                for tensor, value in _module_values(module, x.clone(), dt.clone(), **mask_options):
                     yield key("module", name, options_key(options), kind, tensor), value
 
 
@@ -237,4 +237,4 @@ def _trained() -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    write_part("numbers", found)
+    write_part("numbers", list_values)

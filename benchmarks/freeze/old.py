@@ -51,7 +51,7 @@ def models() -> dict[str, Any]:
     from tauflow.models import SequenceModel
 
     built = tauflow.build
-    found = {
+    built_models = {
         "one-layer": built("ltc", 2, 4),
         "options": built("ltc", 2, 4, solver="rk4", constraint="clip", substeps=2),
         "stacked": built("cfc", 2, 4, num_layers=2, dropout=0.1, backbone_units=5),
@@ -66,7 +66,7 @@ def models() -> dict[str, Any]:
         "last-step": SequenceModel(built("lmu", 2, 4, order=3, return_sequences=False), 1),
         **{n: whole_models.model(n) for n in whole_models.NAMES if n not in LARGE},
     }
-    return {name: perturbed(model).double().eval() for name, model in found.items()}
+    return {name: perturbed(model).double().eval() for name, model in built_models.items()}
 
 
 def _write_models(expected: dict[str, Any]) -> None:
@@ -146,9 +146,9 @@ def _write_checkpoint(expected: dict[str, Any]) -> None:
 
     with suppress(KeyboardInterrupt):
         tauflow.train(**training(), run_dir=Path("checkpoint"), callbacks=[stop])
-    whole = training()
-    tauflow.train(**whole)
-    for name, tensor in whole["model"].state_dict().items():
+    options = training()
+    tauflow.train(**options)
+    for name, tensor in options["model"].state_dict().items():
         expected[f"checkpoint.{name}"] = tensor
 
 

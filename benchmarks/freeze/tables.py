@@ -31,12 +31,12 @@ def describe(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     data = tauflow.data.from_table(open_rows(path), **options)
     schema = data.schema
     assert schema is not None
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "inputs": digest(schema.inputs),
         "outputs": digest(schema.outputs),
         "ids": digest({part: list(ids) for part, ids in schema.ids.items()}),
         "categories": digest(schema.categories),
-        "scales": digest([one.tolist() for one in (schema.x_mean, schema.x_scale)]),
+        "scales": digest([scaling.tolist() for scaling in (schema.x_mean, schema.x_scale)]),
         "target scales": digest(None if schema.y_scale is None else schema.y_scale.tolist()),
         "times": [schema.dated, schema.unit, schema.gap, schema.ahead],
         "sizes": list(data.card.sizes),
@@ -47,18 +47,18 @@ def describe(path: Path, options: dict[str, Any]) -> dict[str, Any]:
             tensor = getattr(batch, name)
             if tensor is not None:
                 content = tensor.contiguous().numpy()
-                found[f"{part} {name}"] = digest(
+                values[f"{part} {name}"] = digest(
                     f"{content.dtype} {content.shape}", content.tobytes()
                 )
-    return found
+    return values
 
 
 def digest(*parts: Any) -> str:
     """Return a short hash of bytes, or of what JSON can say."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
-        whole.update(part if isinstance(part, bytes) else json.dumps(part).encode())
-    return whole.hexdigest()[:16]
+        hasher.update(part if isinstance(part, bytes) else json.dumps(part).encode())
+    return hasher.hexdigest()[:16]
 
 
 def answer(root: Path, key: str, frozen: dict[str, Any], folder: Path) -> Any:
@@ -72,13 +72,15 @@ def answer(root: Path, key: str, frozen: dict[str, Any], folder: Path) -> Any:
     file = folder / f"{key.replace(', ', '-').replace(' ', '-')}.safetensors"
     if key in PREDICTORS:
         rows = open_rows(root / f"{frozen[key]['table']}.csv.gz")
-        found = tauflow.load_predictor(file).predict(rows).select_dtypes("number").to_numpy()
+        predictions = tauflow.load_predictor(file).predict(rows).select_dtypes("number").to_numpy()
     else:
         table, kind, method, _ = ESTIMATORS[key]
         estimator = getattr(estimators, kind).load(file)
-        found = getattr(estimator, method)(pandas.read_csv(open_rows(root / f"{table}.csv.gz")))
-    found = np.array(found, np.float64).reshape(len(found), -1)
-    return found[:: max(1, len(found) // 20)]
+        predictions = getattr(estimator, method)(
+            pandas.read_csv(open_rows(root / f"{table}.csv.gz"))
+        )
+    predictions = np.array(predictions, np.float64).reshape(len(predictions), -1)
+    return predictions[:: max(1, len(predictions) // 20)]
 
 
 ESTIMATORS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
@@ -117,8 +119,10 @@ def write_old(root: Path, frozen: dict[str, Any], folder: Path) -> None:
 
     folder.mkdir(exist_ok=True)
     for key in PREDICTORS:
-        one = frozen[key]
-        data = tauflow.data.from_table(open_rows(root / f"{one['table']}.csv.gz"), **one["options"])
+        entry = frozen[key]
+        data = tauflow.data.from_table(
+            open_rows(root / f"{entry['table']}.csv.gz"), **entry["options"]
+        )
         torch.manual_seed(0)
         options = {} if data.card.per_step else {"return_sequences": False}
         rnn = tauflow.build("gru-d", data.card.input_size, 3, **options)
@@ -133,17 +137,17 @@ def write_old(root: Path, frozen: dict[str, Any], folder: Path) -> None:
         targets = [] if key == "forecaster" else [np.arange(count) % 2]
         made.fit(frame, *targets, **options).save(folder / f"{key}.safetensors")
     keys = (*PREDICTORS, *ESTIMATORS)
-    found = {k: torch.from_numpy(answer(root, k, frozen, folder)).contiguous() for k in keys}
-    save_file(found, folder / "expected.safetensors")
+    expected = {k: torch.from_numpy(answer(root, k, frozen, folder)).contiguous() for k in keys}
+    save_file(expected, folder / "expected.safetensors")
 
 
 def main() -> None:
     """Make the digests of all tables again, and with ``--old`` the files of a later day's test."""
     path, root = FROZEN / "tables.json", Path(sys.argv[1])
     frozen = json.loads(path.read_text("utf-8"))
-    for key, one in frozen.items():
-        one["digests"] = describe(root / f"{one['table']}.csv.gz", one["options"])
-        print(key, one["digests"]["sizes"])
+    for key, entry in frozen.items():
+        entry["digests"] = describe(root / f"{entry['table']}.csv.gz", entry["options"])
+        print(key, entry["digests"]["sizes"])
     path.write_text(json.dumps(frozen, indent=1) + "\n", encoding="utf-8")
     if "--old" in sys.argv:
         write_old(root, frozen, FROZEN / "tables")

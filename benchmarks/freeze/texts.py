@@ -14,7 +14,7 @@ OLD = TESTS / "frozen"
 """Files of an earlier version."""
 
 
-def found(_: Path) -> Iterator[tuple[str, str]]:
+def list_values(_: Path) -> Iterator[tuple[str, str]]:
     """Yield texts as they are; of reports a digest of the file and its text without pictures."""
     import typer
 
@@ -74,4 +74,4 @@ def _reports() -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    write_part("texts", found)
+    write_part("texts", list_values)

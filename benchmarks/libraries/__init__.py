@@ -59,22 +59,22 @@ def run(arguments: argparse.Namespace) -> None:
     for task in arguments.tasks:
         module = import_module(f".{TASKS[task]}", __package__)
         for title, rows in module.compare(task, arguments.data, arguments.repeats):
-            facts = {**describe_machine(), **get_versions(), **_installed()}
-            facts["date"] = date.today().isoformat()
-            kept = json.dumps({"title": title, "rows": rows, "facts": facts}, indent=1)
-            (arguments.results / f"{task}.json").write_text(kept + "\n", encoding="utf-8")
+            environment = {**describe_machine(), **get_versions(), **_installed()}
+            environment["date"] = date.today().isoformat()
+            text = json.dumps({"title": title, "rows": rows, "facts": environment}, indent=1)
+            (arguments.results / f"{task}.json").write_text(text + "\n", encoding="utf-8")
         write_page(arguments.results)
         print(table_of(title, rows), flush=True)
 
 
 def _installed() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def write_page(folder: Path) -> None:
@@ -83,7 +83,7 @@ def write_page(folder: Path) -> None:
     for task in TASKS:
         path = folder / f"{task}.json"
         if path.exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            facts = ", ".join(f"{key} {value}" for key, value in found["facts"].items())
-            texts += ["", f"## {task}", "", table_of(found["title"], found["rows"]), facts]
+            result = json.loads(path.read_text(encoding="utf-8"))
+            environment = ", ".join(f"{key} {value}" for key, value in result["facts"].items())
+            texts += ["", f"## {task}", "", table_of(result["title"], result["rows"]), environment]
     (folder / "README.md").write_text("\n".join(texts) + "\n", encoding="utf-8")

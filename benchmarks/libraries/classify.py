@@ -36,15 +36,15 @@ def load_vowels(share: float) -> tuple[Sequences, Array]:
 
     (X, y), (X_test, y_test) = (load_japanese_vowels(split=part) for part in ("train", "test"))
     rng = np.random.default_rng(0)
-    kept, times = [], []
+    samples, times = [], []
     for sequence in [*X, *X_test]:
         steps = np.sort(rng.permutation(sequence.shape[1])[: round(share * sequence.shape[1])])
-        kept.append(sequence.T[steps])
+        samples.append(sequence.T[steps])
         times.append(steps.astype(float))
     classes = np.concatenate([y, y_test]).astype(int) - 1
     folds = [(np.arange(len(X)), np.arange(len(X), len(classes)))] * 3
     title = f"JapaneseVowels, {share:.0%} of the samples, 270 training and 370 test sequences"
-    task = Sequences(title, kept, times, classes, folds, _of_classes, {"base rate": _base_rate})
+    task = Sequences(title, samples, times, classes, folds, _of_classes, {"base rate": _base_rate})
     return task, _to_grid(task, 29)
 
 
@@ -59,7 +59,9 @@ def _to_grid(task: Sequences, steps: int) -> Array:
 
 def _tauflow(model: str) -> Answer:
     def answer(task: Sequences, grid: Array, train: Array, test: Array, seed: int) -> Array:
-        X, t = ([[one[n] for n in part] for part in (train, test)] for one in (task.X, task.t))
+        X, t = (
+            [[values[n] for n in part] for part in (train, test)] for values in (task.X, task.t)
+        )
         fitted = SequenceClassifier(model=model, random_state=seed).fit(X[0], task.y[train], t=t[0])
         return np.asarray(fitted.predict_proba(X[1], t=t[1]))
 
@@ -141,8 +143,8 @@ def compare(task: str, data: Path, repeats: int) -> Results:
                 print(f"{library} is not installed: {name} is left out")
                 continue
             started = time.process_time()
-            found = sequences.scored(sequences.y[test], answer(sequences, grid, train, test, seed))
-            found["CPU s"] = time.process_time() - started
-            rows.setdefault(name, []).append(found)
-            print(name, found, flush=True)
+            scores = sequences.scored(sequences.y[test], answer(sequences, grid, train, test, seed))
+            scores["CPU s"] = time.process_time() - started
+            rows.setdefault(name, []).append(scores)
+            print(name, scores, flush=True)
             yield sequences.title, rows

@@ -50,10 +50,10 @@ def compare(task: str, data: Path, repeats: int) -> Results:
                 continue
             torch.manual_seed(seed)
             started = time.process_time()
-            found = np.asarray(answer(X, origins, seed))
+            forecasts = np.asarray(answer(X, origins, seed))
             scores = {
-                "MAE": float(mean_absolute_error(true, found)),
-                "RMSE": float(root_mean_squared_error(true, found)),
+                "MAE": float(mean_absolute_error(true, forecasts)),
+                "RMSE": float(root_mean_squared_error(true, forecasts)),
                 "CPU s": time.process_time() - started,
             }
             rows.setdefault(name, []).append(scores)
@@ -86,7 +86,7 @@ def _darts(name: str, **options: Any) -> Answer:
         model = getattr(models, name)(output_chunk_length=DAY, random_state=seed, **options)
         covariates = "future_covariates" if model.supports_future_covariates else "past_covariates"
         model.fit(scaled[:CUT], **{covariates: hours})
-        found = model.historical_forecasts(
+        forecasts = model.historical_forecasts(
             scaled,
             start=int(origins[0]),
             forecast_horizon=DAY,
@@ -96,7 +96,7 @@ def _darts(name: str, **options: Any) -> Answer:
             verbose=False,
             **{covariates: hours},
         )
-        values = np.stack([one.values()[:, 0] for one in found])
+        values = np.stack([series.values()[:, 0] for series in forecasts])
         return values[: len(origins)] * scale + mean
 
     return answer
@@ -131,8 +131,8 @@ def _neuralforecast(name: str, **options: Any) -> Answer:
         before = [frame(range(at - WEEK, at), o) for at, o in zip(origins, labels, strict=True)]
         after = [frame(range(at, at + DAY), o) for at, o in zip(origins, labels, strict=True)]
         future = pandas.concat(after).drop(columns="y")
-        found = fitted.predict(pandas.concat(before), futr_df=future)
-        return np.asarray(found.sort_values(["unique_id", "ds"])[name]).reshape(-1, DAY)
+        predictions = fitted.predict(pandas.concat(before), futr_df=future)
+        return np.asarray(predictions.sort_values(["unique_id", "ds"])[name]).reshape(-1, DAY)
 
     return answer
 

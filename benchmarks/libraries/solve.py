@@ -45,9 +45,9 @@ def compare(task: str, data: Path, repeats: int) -> Results:
             continue
         np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-4)
     timings = interleaved(calls, rounds=2 * repeats + 1, least=0.5, clock=processor_clock)
-    found = {name: [{"ms": 1e3 * min(timing.rounds)}] for name, timing in timings.items()}
+    times = {name: [{"ms": 1e3 * min(timing.rounds)}] for name, timing in timings.items()}
     sizes = ", ".join(f"{number} {name}" for name, number in SIZE.items())
-    yield f"One training step of a CT-RNN, {sizes}, {SUBSTEPS} midpoint steps a sample", found
+    yield f"One training step of a CT-RNN, {sizes}, {SUBSTEPS} midpoint steps a sample", times
 
 
 def _torch_step(module: torch.nn.Module, outputs: Callable[[], Tensor]) -> Callable[[], object]:
@@ -63,17 +63,17 @@ def _torchdiffeq(module: Any, x: Tensor, dt: Tensor) -> tuple[Callable[[], objec
     grid = torch.linspace(0, 1, 2)
     options = {"step_size": 1 / SUBSTEPS}
 
-    def field(drive: Tensor, gap: Tensor, _: Tensor, h: Tensor) -> Tensor:
-        return gap * (cell.s * torch.tanh(drive + h @ cell.W_h.T) - cell.damping * h)
+    def field(input_current: Tensor, gap: Tensor, _: Tensor, h: Tensor) -> Tensor:
+        return gap * (cell.s * torch.tanh(input_current + h @ cell.W_h.T) - cell.damping * h)
 
     def outputs() -> Tensor:
-        h, found = x.new_zeros(x.shape[0], cell.hidden_size), []
+        h, states = x.new_zeros(x.shape[0], cell.hidden_size), []
         drives = x @ cell.W_x.T + cell.b
         for step in range(x.shape[1]):
             now = partial(field, drives[:, step], dt[:, step, None])
             h = odeint(now, h, grid, method="midpoint", options=options)[-1]
-            found.append(h)
-        return torch.stack(found, dim=1)
+            states.append(h)
+        return torch.stack(states, dim=1)
 
     return _torch_step(module, outputs), outputs().detach().numpy()
 
@@ -85,37 +85,37 @@ def _diffrax(module: Any, x: Tensor, dt: Tensor) -> tuple[Callable[[], object], 
     import jax.numpy as jnp
 
     cell = module.cells[0]
-    given = [cell.W_x, cell.W_h, cell.b, cell.s]
-    parameters = [jnp.asarray(tensor.detach().numpy()) for tensor in given]
+    weights = [cell.W_x, cell.W_h, cell.b, cell.s]
+    parameters = [jnp.asarray(tensor.detach().numpy()) for tensor in weights]
     inputs = [jnp.asarray(tensor.numpy()) for tensor in (x, dt)]
 
     def outputs(parameters: Any, x: Any, dt: Any) -> Any:
         W_x, W_h, b, s = parameters
 
-        def field(t: Any, h: Any, drive: Any) -> Any:
-            return s * jnp.tanh(drive + W_h @ h) - cell.damping * h
+        def field(t: Any, h: Any, input_current: Any) -> Any:
+            return s * jnp.tanh(input_current + W_h @ h) - cell.damping * h
 
         def advance(h: Any, now: Any) -> Any:
-            drive, gap = now
-            found = diffrax.diffeqsolve(
+            input_current, gap = now
+            solution = diffrax.diffeqsolve(
                 diffrax.ODETerm(field),
                 diffrax.Midpoint(),
                 0.0,
                 gap,
                 gap / SUBSTEPS,
                 h,
-                args=drive,
+                args=input_current,
                 saveat=diffrax.SaveAt(t1=True),
                 max_steps=SUBSTEPS + 1,
             )
-            return found.ys[0], found.ys[0]
+            return solution.ys[0], solution.ys[0]
 
-        def one(x: Any, dt: Any) -> Any:
+        def run_row(x: Any, dt: Any) -> Any:
             start = jnp.zeros(cell.hidden_size)
             return jax.lax.scan(advance, start, (x @ W_x.T + b, dt))[1]
 
-        return jax.vmap(one)(x, dt)
+        return jax.vmap(run_row)(x, dt)
 
-    step = jax.jit(jax.grad(lambda *given: jnp.mean(outputs(*given) ** 2)))
+    step = jax.jit(jax.grad(lambda *inputs: jnp.mean(outputs(*inputs) ** 2)))
     run = jax.jit(outputs)
     return lambda: jax.block_until_ready(step(parameters, *inputs)), run(parameters, *inputs)

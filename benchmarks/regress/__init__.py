@@ -1,6 +1,6 @@
 """Compare the speed of two commits on one machine, in turns.
 
-Each commit is checked out into a folder of its own and runs in a process of its own, which stays
+Each commit is checked out into a separate folder and runs in a separate process, which stays
 and times one case whenever it is asked to, so that a machine that slows down slows both. A case is
 a forward pass without gradients, a training step (forward, mean square, backward) or the step of a
 stream. Its time is the least of its turns; a turn is the mean of so many calls as take 50 ms.
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
         from tauflow.cells.registry import MODELS
 
         names = list(MODELS)
-    found: list[dict[str, Any]] = []
+    timed_cases: list[dict[str, Any]] = []
     lacking: set[str] = set()
     print("| case | before, us | after, us | after / before |\n| --- | ---: | ---: | ---: |")
     with (
@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
                 if case["kind"] == KINDS[0]:
                     lacking.add(case["model"])
                 continue
-            found.append({**case, "before": times[0], "after": times[1]})
-            print(line(found[-1]), flush=True)
+            timed_cases.append({**case, "before": times[0], "after": times[1]})
+            print(line(timed_cases[-1]), flush=True)
     report = {
         "before": commit(arguments.before),
         "after": commit(arguments.after),
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         "isa": os.environ.get("ATEN_CPU_CAPABILITY", "as the machine is"),
         "load average at the end": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "machine": describe(),
-        "cases": found,
+        "cases": timed_cases,
     }
     text = summary(report)
     print("\n" + text)
@@ -146,18 +146,18 @@ def ask(process: "subprocess.Popen[str]", case: dict[str, Any]) -> dict[str, Any
     answer = process.stdout.readline()
     if not answer:
         sys.exit(f"regress: a process ended at {case}")
-    found: dict[str, Any] = json.loads(answer)
-    return found
+    result: dict[str, Any] = json.loads(answer)
+    return result
 
 
-def line(found: dict[str, Any]) -> str:
+def line(case: dict[str, Any]) -> str:
     """Return a row of the table."""
-    ratio = found["after"] / found["before"]
-    size = ", ".join(str(n) for n in found["size"])
+    ratio = case["after"] / case["before"]
+    size = ", ".join(str(n) for n in case["size"])
     mark = " (slower)" if ratio > SLOWER else ""
     return (
-        f"| {found['model']} {size} {found['kind']} | {found['before']:.1f} "
-        f"| {found['after']:.1f} | {ratio:.2f}{mark} |"
+        f"| {case['model']} {size} {case['kind']} | {case['before']:.1f} "
+        f"| {case['after']:.1f} | {ratio:.2f}{mark} |"
     )
 
 

@@ -33,12 +33,12 @@ def error(got: Tensor, expected: Tensor) -> float:
     return float((got.float() - expected).abs().max().detach() / expected.abs().max().detach())
 
 
-def learns(whole: nn.Module, y: Tensor) -> None:
+def learns(network: nn.Module, y: Tensor) -> None:
     """Gradients are finite, and as precise as the parameters."""
     y.float().square().sum().backward()
-    found = [p.grad for p in whole.parameters() if p.grad is not None]
-    assert found
-    assert all(g.isfinite().all() and g.dtype is torch.float32 for g in found)
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    assert gradients
+    assert all(g.isfinite().all() and g.dtype is torch.float32 for g in gradients)
 
 
 @pytest.mark.sampled(15)
@@ -152,14 +152,14 @@ def test_it_compiles_in_one_graph(name):
 @pytest.mark.parametrize("name", whole_models.NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_whole_model_is_close_to_single_precision(name, dtype):
-    whole = whole_models.model(name).float()
+    network = whole_models.model(name).float()
     x, dt = (value.float() for value in whole_models.sequences(name))
     x = x.to(dtype)
-    expected, _ = whole(x.float(), dt=dt)
+    expected, _ = network(x.float(), dt=dt)
     with mixed():
-        y, _ = whole(x, dt=dt)
+        y, _ = network(x, dt=dt)
     assert error(y, expected) < 0.05
-    learns(whole, y)
+    learns(network, y)
 
 
 @pytest.mark.parametrize("masked", [False, True])

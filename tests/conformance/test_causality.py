@@ -1,4 +1,4 @@
-"""Nobody sees the future, but for the models of which the catalog says so."""
+"""No model sees the future, but those of which the catalog says so."""
 
 import pytest
 import torch
@@ -68,8 +68,8 @@ def test_a_cell_run_both_ways_looks_ahead(name):
 
 @pytest.mark.parametrize("name", [name for name in STEPPED if name not in AHEAD])
 def test_a_whole_model_sees_no_future_unless_it_is_marked(name):
-    whole, observed = whole_models.model(name), whole_models.kind(name).uses_observed
-    only_later_outputs_move(*with_another_future(whole, observed=observed))
+    model, observed = whole_models.model(name), whole_models.kind(name).uses_observed
+    only_later_outputs_move(*with_another_future(model, observed=observed))
 
 
 @pytest.mark.parametrize("name", AHEAD)

@@ -182,10 +182,10 @@ def test_two_half_gaps_approach_one_gap(name):
     cell, (x, dt) = model(name, substeps=256).cell, sequences()
     h = torch.rand(B, cell.state_size, dtype=torch.float64)
     gap = dt[:, :1]
-    whole = cell.step(x[:, 0], h, gap)
+    full = cell.step(x[:, 0], h, gap)
     halves = cell.step(x[:, 0], cell.step(x[:, 0], h, gap / 2), gap / 2)
-    moved = (whole - h).abs().max()
-    assert (halves - whole).abs().max() < 0.01 * moved
+    moved = (full - h).abs().max()
+    assert (halves - full).abs().max() < 0.01 * moved
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -276,12 +276,12 @@ def test_gated_cells_train_compiled(kind):
     """Torch's fused operators are served by other ones than in eager mode."""
     torch.compiler.reset()
     torch.manual_seed(0)
-    rnn, x = kind(3, 5), torch.randn(2, 4, 3)  # in float32, which has operators of its own
+    rnn, x = kind(3, 5), torch.randn(2, 4, 3)  # in float32, which has separate operators
     parameters = list(rnn.parameters())
     want = torch.autograd.grad(rnn(x)[0].square().sum(), parameters)
     compiled = torch.compile(rnn, backend="aot_eager")
-    found = torch.autograd.grad(compiled(x)[0].square().sum(), parameters)
-    torch.testing.assert_close(found, want)
+    gradients = torch.autograd.grad(compiled(x)[0].square().sum(), parameters)
+    torch.testing.assert_close(gradients, want)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,7 +25,7 @@ def nothing_stays() -> Iterator[None]:
     try:
         yield
         gc.collect()
-        assert sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects()) == 0
+        assert sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects()) == 0
     finally:
         gc.unfreeze()
 
@@ -68,10 +68,10 @@ def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
     watch = trace_cache.capture_step
     calls = 0
 
-    def forgetful(*given: object) -> CapturedStep:
+    def forgetful(*arguments: object) -> CapturedStep:
         nonlocal calls
         calls += 1
-        return watch(*given)._replace(parameter_graph=None)
+        return watch(*arguments)._replace(parameter_graph=None)
 
     monkeypatch.setattr(trace_cache, "capture_step", forgetful)
     monkeypatch.setattr(INTERPRETER_TRACES, "traces", {})  # those of other tests

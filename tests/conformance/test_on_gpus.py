@@ -47,11 +47,13 @@ def answers(
     assert y.device == h.device == x.device
     weights = torch.linspace(-1, 1, y.numel(), dtype=dtype).view_as(y).to(device)
     wanted = [x, *(p for p in module.parameters() if p.requires_grad)]
-    found = torch.autograd.grad((y * weights).sum() + h.square().sum(), wanted, allow_unused=True)
+    gradients = torch.autograd.grad(
+        (y * weights).sum() + h.square().sum(), wanted, allow_unused=True
+    )
     return [
         y,
         h,
-        *(torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True)),
+        *(torch.zeros_like(w) if g is None else g for w, g in zip(wanted, gradients, strict=True)),
     ]
 
 
@@ -66,8 +68,8 @@ def error(actual: Tensor, expected: Tensor) -> float:
 
 def agree(module: nn.Module, x: Tensor, dtype: torch.dtype, bound: float, **call: Tensor) -> None:
     expected = answers(module, x, "cpu", torch.float64, **call)
-    found = answers(module, x, DEVICE, dtype, **call)
-    assert max(map(error, found, expected)) < bound
+    results = answers(module, x, DEVICE, dtype, **call)
+    assert max(map(error, results, expected)) < bound
 
 
 PRECISIONS = pytest.mark.parametrize(
@@ -89,8 +91,8 @@ def test_a_cell_with_padding_and_a_mask(name, dtype, bound):
 @PRECISIONS
 @pytest.mark.parametrize("name", whole_models.NAMES)
 def test_a_whole_model(name, dtype, bound):
-    whole, (x, dt) = whole_models.model(name), whole_models.sequences(name)
-    agree(whole, x, dtype, bound, dt=dt, lengths=torch.tensor([T, 2, 4]))
+    network, (x, dt) = whole_models.model(name), whole_models.sequences(name)
+    agree(network, x, dtype, bound, dt=dt, lengths=torch.tensor([T, 2, 4]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,9 +101,9 @@ def test_mixed_precision(name):
     x, dt = x.to(DEVICE).float(), dt.to(DEVICE).float()
     expected = rnn(x, dt=dt)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        found = rnn(x, dt=dt)
-    assert max(map(error, found, expected)) < 0.05
-    found[0].float().square().sum().backward()
+        output = rnn(x, dt=dt)
+    assert max(map(error, output, expected)) < 0.05
+    output[0].float().square().sum().backward()
     assert all(p.grad.isfinite().all() for p in rnn.parameters() if p.grad is not None)
 
 
@@ -133,11 +135,11 @@ def test_training(name):
 def test_training_that_was_interrupted(name, tmp_path):
     data = parity(holes=takes_holes(name))
     trained(name, data, DEVICE, 1, tmp_path / "run")
-    resumed, found = trained(name, data, DEVICE, 3, tmp_path / "run")
+    resumed, scores = trained(name, data, DEVICE, 3, tmp_path / "run")
     unbroken, expected = trained(name, data, DEVICE, 3)
-    assert found == pytest.approx(expected, rel=1e-5)
-    for one, other in zip(resumed.parameters(), unbroken.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert scores == pytest.approx(expected, rel=1e-5)
+    for parameter, other in zip(resumed.parameters(), unbroken.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cfc", "ltc", "ode-lstm"])
@@ -147,9 +149,9 @@ def test_what_was_trained_there_answers_anywhere(name, tmp_path):
     predictor = Predictor.from_data(module, data)
     expected = predictor.predict_proba(data.test).cpu()
     predictor.save(tmp_path / "predictor")
-    found = load_predictor(tmp_path / "predictor").predict_proba(data.test)
-    assert found.device.type == "cpu"
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    probabilities = load_predictor(tmp_path / "predictor").predict_proba(data.test)
+    assert probabilities.device.type == "cpu"
+    torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cfc", "ltc"])

@@ -25,77 +25,79 @@ def same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
 
 
-def gradients_are_finite(whole: nn.Module, y: Tensor) -> None:
-    found = torch.autograd.grad(y.sum(), list(whole.parameters()), allow_unused=True)
-    assert all(g is None or g.isfinite().all() for g in found)
+def gradients_are_finite(network: nn.Module, y: Tensor) -> None:
+    gradients = torch.autograd.grad(y.sum(), list(network.parameters()), allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in gradients)
 
 
 @EVERY
 def test_shapes_and_finite_values(name):
-    whole, (x, dt) = model(name), sequences(name)
-    y, h = whole(x, dt=dt)
-    assert y.shape == ((B, T, whole.output_size) if steps_of(whole) else (B, whole.output_size))
+    network, (x, dt) = model(name), sequences(name)
+    y, h = network(x, dt=dt)
+    assert y.shape == (
+        (B, T, network.output_size) if steps_of(network) else (B, network.output_size)
+    )
     assert h.shape[0] == B
     assert y.isfinite().all()
-    gradients_are_finite(whole, y)
+    gradients_are_finite(network, y)
 
 
 @EVERY
 @pytest.mark.parametrize("batch", [3, 4], ids=["B", "B_equals_N"])
 def test_batch_equals_its_rows(name, batch):
-    whole, (x, dt) = model(name), sequences(name, batch)
-    y, h = whole(x, dt=dt)
+    network, (x, dt) = model(name), sequences(name, batch)
+    y, h = network(x, dt=dt)
     for row in range(batch):
-        y_row, h_row = whole(x[row : row + 1], dt=dt[row : row + 1])
+        y_row, h_row = network(x[row : row + 1], dt=dt[row : row + 1])
         same(y_row[0], y[row])
         same(h_row[0], h[row])
-        y_single, h_single = whole(x[row], dt=dt[row])
+        y_single, h_single = network(x[row], dt=dt[row])
         same(y_single, y[row])
         same(h_single, h[row])
 
 
 @EVERY
 def test_permuting_the_batch_permutes_the_result(name):
-    whole, (x, dt) = model(name), sequences(name, 4)
+    network, (x, dt) = model(name), sequences(name, 4)
     order = torch.tensor([2, 0, 3, 1])
-    same(whole(x[order], dt=dt[order])[0], whole(x, dt=dt)[0][order])
+    same(network(x[order], dt=dt[order])[0], network(x, dt=dt)[0][order])
 
 
 @EVERY
 @pytest.mark.parametrize("filler", [7.0, float("nan")])
 def test_padding_changes_nothing(name, filler):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     lengths = [T, 1, 4]
     x_padded, dt_padded = x.clone(), dt.clone()
     for row, length in enumerate(lengths):
         x_padded[row, length:] = dt_padded[row, length:] = filler
-    y, _ = whole(x_padded, dt=dt_padded, lengths=lengths)
+    y, _ = network(x_padded, dt=dt_padded, lengths=lengths)
     for row, length in enumerate(lengths):
-        alone, _ = whole(x[row, :length], dt=dt[row, :length])
-        same(y[row, :length] if steps_of(whole) else y[row], alone)
-    gradients_are_finite(whole, y)
+        alone, _ = network(x[row, :length], dt=dt[row, :length])
+        same(y[row, :length] if steps_of(network) else y[row], alone)
+    gradients_are_finite(network, y)
 
 
 @EVERY
 def test_a_masked_step_is_no_sample(name):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     mask = torch.ones(B, T, dtype=torch.bool)
     mask[0, 2] = mask[1, 0] = mask[2, 3:5] = False
-    y, _ = whole(x, dt=dt, mask=mask)
+    y, _ = network(x, dt=dt, mask=mask)
     for row in range(B):
-        alone, _ = whole(x[row, mask[row]], dt=dt[row, mask[row]])
-        same(y[row, mask[row]] if steps_of(whole) else y[row], alone)
+        alone, _ = network(x[row, mask[row]], dt=dt[row, mask[row]])
+        same(y[row, mask[row]] if steps_of(network) else y[row], alone)
 
 
 @EVERY
 def test_packed_sequence_equals_lengths(name):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     lengths = torch.tensor([2, T, 4])
-    y, h = whole(x, dt=dt, lengths=lengths)
+    y, h = network(x, dt=dt, lengths=lengths)
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    y_packed, h_packed = whole(packed, dt=dt)
+    y_packed, h_packed = network(packed, dt=dt)
     same(h_packed, h)
-    if not steps_of(whole):
+    if not steps_of(network):
         same(y_packed, y)
         return
     y_padded, _ = pad_packed_sequence(y_packed, batch_first=True)
@@ -105,67 +107,69 @@ def test_packed_sequence_equals_lengths(name):
 
 @EVERY
 def test_absolute_times_equal_their_gaps(name):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     dt[:, 0] = 0
-    actual, expected = whole(x, t=dt.cumsum(1))[0], whole(x, dt=dt)[0]
+    actual, expected = network(x, t=dt.cumsum(1))[0], network(x, dt=dt)[0]
     torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-9)
 
 
 @EVERY
 def test_gaps_matter_exactly_when_the_class_says_so(name):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     uneven = dt * torch.linspace(1, 2, T)
-    changed = not torch.allclose(whole(x, dt=dt)[0], whole(x, dt=uneven)[0])
+    changed = not torch.allclose(network(x, dt=dt)[0], network(x, dt=uneven)[0])
     assert changed == kind(name).uses_dt
-    y, _ = whole(x, dt=0.0)
+    y, _ = network(x, dt=0.0)
     assert y.isfinite().all()
-    gradients_are_finite(whole, y)
+    gradients_are_finite(network, y)
 
 
 @having("carrying")
 def test_splitting_and_carrying_the_state_changes_nothing(name):
-    whole, (x, dt) = model(name), sequences(name)
-    y, h = whole(x, dt=dt)
-    first, carried = whole(x[:, :2], dt=dt[:, :2])
-    second, last = whole(x[:, 2:], carried, dt=dt[:, 2:])
-    same(torch.cat([first, second], dim=1) if steps_of(whole) else second, y)
+    network, (x, dt) = model(name), sequences(name)
+    y, h = network(x, dt=dt)
+    first, carried = network(x[:, :2], dt=dt[:, :2])
+    second, last = network(x[:, 2:], carried, dt=dt[:, 2:])
+    same(torch.cat([first, second], dim=1) if steps_of(network) else second, y)
     same(last, h)
 
 
 @pytest.mark.parametrize("name", EXCEPTIONS["carrying"])
 def test_a_model_without_state_says_so(name):
-    whole, (x, dt) = model(name), sequences(name)
-    _, h = whole(x, dt=dt)
+    network, (x, dt) = model(name), sequences(name)
+    _, h = network(x, dt=dt)
     assert h.shape == (B, 0)
     with pytest.raises(ArgumentError, match=r"hx must be None.*carries no state"):
-        whole(x, h, dt=dt)
+        network(x, h, dt=dt)
 
 
 @pytest.mark.parametrize("name", OBSERVERS)
 def test_what_was_not_observed_reaches_neither_values_nor_gradients(name):
-    whole, (x, dt) = model(name), sequences(name)
+    network, (x, dt) = model(name), sequences(name)
     observed = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.5
     observed[0, 2] = observed[1] = False  # a step, and a whole sequence, without measurements
-    y, _ = whole(x, dt=dt, observed=observed)
+    y, _ = network(x, dt=dt, observed=observed)
     spoilt = x.masked_fill(~observed, torch.nan).requires_grad_()
-    y_spoilt, _ = whole(spoilt, dt=dt, observed=observed)
+    y_spoilt, _ = network(spoilt, dt=dt, observed=observed)
     same(y_spoilt, y)
     assert y.isfinite().all()
-    found = torch.autograd.grad(y_spoilt.sum(), [spoilt, *whole.parameters()], allow_unused=True)
-    assert all(g is None or g.isfinite().all() for g in found)
-    assert not found[0][~observed].any()
-    y_all, _ = whole(x, dt=dt)
-    same(whole(x, dt=dt, observed=torch.ones_like(observed))[0], y_all)
+    gradients = torch.autograd.grad(
+        y_spoilt.sum(), [spoilt, *network.parameters()], allow_unused=True
+    )
+    assert all(g is None or g.isfinite().all() for g in gradients)
+    assert not gradients[0][~observed].any()
+    y_all, _ = network(x, dt=dt)
+    same(network(x, dt=dt, observed=torch.ones_like(observed))[0], y_all)
     assert not torch.allclose(y, y_all)
 
 
 @EVERY
 def test_state_dict_round_trip_and_functional_call(name):
-    whole, other, (x, dt) = model(name), model(name, seed=99), sequences(name)
-    expected = whole(x, dt=dt)[0]
+    network, other, (x, dt) = model(name), model(name, seed=99), sequences(name)
+    expected = network(x, dt=dt)[0]
     assert not torch.allclose(other(x, dt=dt)[0], expected)
-    same(functional_call(other, dict(whole.named_parameters()), (x,), {"dt": dt})[0], expected)
-    other.load_state_dict(whole.state_dict())
+    same(functional_call(other, dict(network.named_parameters()), (x,), {"dt": dt})[0], expected)
+    other.load_state_dict(network.state_dict())
     same(other(x, dt=dt)[0], expected)
 
 
@@ -179,7 +183,7 @@ def test_one_seed_one_result(name):
 
 @EVERY
 def test_no_dead_parameter_in_training(name):
-    whole, (x, dt) = model(name), sequences(name, steps=12)
+    network, (x, dt) = model(name), sequences(name, steps=12)
     if kind(name).estimates_inputs:
         dt = 10 * dt  # over short time steps its decays may be none
     batch = SequenceBatch(x, torch.zeros(B), dt=dt)
@@ -187,17 +191,19 @@ def test_no_dead_parameter_in_training(name):
     def pull(y: Tensor, _: SequenceBatch) -> Tensor:
         return (y * torch.linspace(-1, 1.3, y.numel(), dtype=y.dtype).view_as(y)).sum()
 
-    own = getattr(whole, "training_loss", None)
-    loss = own(batch, pull, epoch=20) if own else pull(whole(x, dt=dt)[0], batch)
+    training_loss = getattr(network, "training_loss", None)
+    loss = (
+        training_loss(batch, pull, epoch=20) if training_loss else pull(network(x, dt=dt)[0], batch)
+    )
     loss.backward()
-    assert [n for n, p in whole.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert [n for n, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 @EVERY
 def test_one_step_and_no_sequence(name):
-    whole, (x, dt) = model(name), sequences(name)
-    assert whole(x[:1, :1], dt=dt[:1, :1])[0].isfinite().all()
-    y, h = whole(x[:0], dt=dt[:0])
+    network, (x, dt) = model(name), sequences(name)
+    assert network(x[:1, :1], dt=dt[:1, :1])[0].isfinite().all()
+    y, h = network(x[:0], dt=dt[:0])
     assert y.shape[0] == h.shape[0] == 0
-    assert y.shape[-1] == whole.output_size
-    assert whole(x, dt=dt, lengths=[0, T, 2])[0].isfinite().all()
+    assert y.shape[-1] == network.output_size
+    assert network(x, dt=dt, lengths=[0, T, 2])[0].isfinite().all()

@@ -43,7 +43,7 @@ _STATELESS = "it looks at a whole sequence at once and carries no state of fixed
 EXCEPTIONS = {
     "carrying": {name: _STATELESS for name in NAMES if not name.startswith("convolutional")},
 }
-"""By property the models that cannot have it, and why; tests of their own see that it is so."""
+"""By property the models that cannot have it, and why; separate tests see that it is so."""
 
 
 def kind(name: str) -> type[AbstractWholeModel]:
@@ -78,6 +78,6 @@ def answers_once(name: str) -> bool:
     return not kind(name).has_per_step_output or head or not options.get("return_sequences", True)
 
 
-def steps_of(whole: nn.Module) -> bool:
+def steps_of(network: nn.Module) -> bool:
     """Whether it gives an output for every step."""
-    return bool(getattr(whole, "return_sequences", True))
+    return bool(getattr(network, "return_sequences", True))

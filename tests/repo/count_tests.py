@@ -44,13 +44,15 @@ class _Collected:
 
 def count() -> str:
     """Return both tables, in Markdown."""
-    found = _Collected()
+    collected = _Collected()
     with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main(["--collect-only", "--full", "-q", "-p", "no:cacheprovider"], plugins=[found])
+        pytest.main(
+            ["--collect-only", "--full", "-q", "-p", "no:cacheprovider"], plugins=[collected]
+        )
     functions: dict[str, set[tuple[object, str]]] = {folder: set() for folder in FOLDERS}
     cases: Counter[str] = Counter()
     tries: Counter[str] = Counter()
-    for item in found.items:
+    for item in collected.items:
         folder = next(f for f in FOLDERS if item.nodeid.startswith(f"{f}/"))
         functions[folder].add((item.module.__name__, item.originalname))
         cases[folder] += 1
@@ -81,7 +83,7 @@ def _tries(item: pytest.Function) -> Counter[str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(item.function)))
     known = {**vars(item.module), **item.callspec.params} if hasattr(item, "callspec") else None
     known = vars(item.module) if known is None else known
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tries"):
             continue
@@ -91,8 +93,8 @@ def _tries(item: pytest.Function) -> Counter[str]:
                 eval(compile(ast.Expression(part), "tries", "eval"), dict(known))
                 for part in (node.args[0], full)
             )
-            found[re.sub(r" \(.*\)$", "", what)] += number
-    return found
+            counter[re.sub(r" \(.*\)$", "", what)] += number
+    return counter
 
 
 if __name__ == "__main__":

@@ -114,8 +114,8 @@ def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
     lines = [HEADER, _docstring(source)]
     for home, names in sorted(wanted.items()):
         line = f"from {home} import {', '.join(sorted(names))}"
-        whole = f"from {home} import (\n{_filled(sorted(names), 4)}\n)"
-        lines.append(line if len(line) <= 100 else whole)
+        statement = f"from {home} import (\n{_filled(sorted(names), 4)}\n)"
+        lines.append(line if len(line) <= 100 else statement)
     if folder == PACKAGE:
         lines.append("\n__version__: str")
     public = sorted(

@@ -29,12 +29,12 @@ def required() -> dict[str, list[str]]:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    found: dict[str, list[str]] = {}
+    extras: dict[str, list[str]] = {}
     for extra, lines in groups.items():
         if extra not in NOT_FOR_USERS:
             for line in lines:
-                found.setdefault(Requirement(line).name, []).append(extra)
-    return found
+                extras.setdefault(Requirement(line).name, []).append(extra)
+    return extras
 
 
 def licence(name: str) -> str:
@@ -42,15 +42,15 @@ def licence(name: str) -> str:
     if name in STATED:
         return STATED[name]
     try:
-        facts = metadata.metadata(name)
+        fields = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return "–"
-    if stated := facts.get("License-Expression"):
+    if stated := fields.get("License-Expression"):
         return str(stated)
-    classifiers = [c for c in facts.get_all("Classifier") or () if c.startswith("License ::")]
+    classifiers = [c for c in fields.get_all("Classifier") or () if c.startswith("License ::")]
     if classifiers:
         return ", ".join(c.rpartition(" :: ")[2] for c in classifiers)
-    return re.split(r"[\n(]", facts.get("License") or "–")[0].strip()[:60]
+    return re.split(r"[\n(]", fields.get("License") or "–")[0].strip()[:60]
 
 
 def page() -> str:

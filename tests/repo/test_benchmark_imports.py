@@ -31,8 +31,8 @@ def list_imports(source: str) -> Iterator[tuple[str, str | None]]:
 def exists(module: str, name: str | None) -> bool:
     """Say whether an import succeeds."""
     try:
-        found = importlib.import_module(module)
-        if name is not None and not hasattr(found, name):
+        loaded = importlib.import_module(module)
+        if name is not None and not hasattr(loaded, name):
             importlib.import_module(f"{module}.{name}")
     except ModuleNotFoundError:
         return False
@@ -41,17 +41,17 @@ def exists(module: str, name: str | None) -> bool:
 
 def test_list_imports_finds_those_inside_functions_and_exists_notices_what_is_not_there():
     source = "import tauflow.nowhere\ndef f():\n    from tauflow.cells import Nothing, registry\n"
-    found = sorted(list_imports(source), key=str)
+    imports = sorted(list_imports(source), key=str)
     expected = [("tauflow.cells", "Nothing"), ("tauflow.cells", "registry")]
-    assert found == [*expected, ("tauflow.nowhere", None)]
-    assert [exists(*one) for one in found] == [False, True, False]
+    assert imports == [*expected, ("tauflow.nowhere", None)]
+    assert [exists(*import_) for import_ in imports] == [False, True, False]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_from_the_packages_exist(path):
     wanted = [
-        one
-        for one in list_imports(path.read_text(encoding="utf-8"))
-        if one[0].split(".")[0] in PACKAGES
+        import_
+        for import_ in list_imports(path.read_text(encoding="utf-8"))
+        if import_[0].split(".")[0] in PACKAGES
     ]
-    assert [one for one in wanted if not exists(*one)] == []
+    assert [import_ for import_ in wanted if not exists(*import_)] == []

@@ -33,30 +33,30 @@ CHECKED = [path for path in ALL_MODULES if "kernels" not in path.relative_to(ROO
 
 def find_counts(source):
     """Return what puts a number before a plural noun in f-strings without ``format_count``."""
-    found = []
+    counts = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.JoinedStr):
             continue
         for value, text in zip(node.values, node.values[1:], strict=False):
             if not isinstance(value, ast.FormattedValue) or not isinstance(text, ast.Constant):
                 continue
-            told = (
+            format_spec = (
                 "" if value.format_spec is None else ast.literal_eval(value.format_spec.values[0])
             )
             match = _NOUNS.match(text.value)
             if ast.unparse(value.value).startswith("format_"):
                 continue
-            if match is None or value.conversion != -1 or told not in _COUNT_FORMATS:
+            if match is None or value.conversion != -1 or format_spec not in _COUNT_FORMATS:
                 continue
             before = match[1].split()
             if match[2] in NOT_NOUNS or any(w in NOT_ADJECTIVES or w[-1] == "s" for w in before):
                 continue
-            found.append(f"{{{ast.unparse(value.value)}}}{match[0]}")
-    return found
+            counts.append(f"{{{ast.unparse(value.value)}}}{match[0]}")
+    return counts
 
 
 @pytest.mark.parametrize(
-    ("message", "found"),
+    ("message", "counts"),
     [
         ('f"{n} rows"', ["{n} rows"]),
         ('f"{len(x):,} of {total:,} input values are missing"', ["{total} input values"]),
@@ -65,8 +65,8 @@ def find_counts(source):
         ('f"{path} is a folder, {name!r} rows, {days:.1f} days, {x} of others"', []),
     ],
 )
-def test_a_count_without_the_function_is_found(message, found):
-    assert find_counts(message) == found
+def test_a_count_without_the_function_is_found(message, counts):
+    assert find_counts(message) == counts
 
 
 @pytest.mark.parametrize("path", CHECKED, ids=lambda p: str(p.relative_to(ROOT)))

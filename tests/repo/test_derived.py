@@ -70,9 +70,9 @@ def test_a_type_checker_knows_the_options(tmp_path):
         capture_output=True,
         text=True,
     )
-    told = re.findall(r"checked\.py:(\d+): error: (.*)", run.stdout)
-    assert [line for line, _ in told] == ["11", "12", "13"], run.stdout + run.stderr
-    assert 'Unexpected keyword argument "backbone_unit" for "CfC"' in told[0][1]
-    assert 'incompatible type "str"; expected "int"' in told[1][1]
-    assert 'has no attribute "CFC"' in told[2][1]
+    errors = re.findall(r"checked\.py:(\d+): error: (.*)", run.stdout)
+    assert [line for line, _ in errors] == ["11", "12", "13"], run.stdout + run.stderr
+    assert 'Unexpected keyword argument "backbone_unit" for "CfC"' in errors[0][1]
+    assert 'incompatible type "str"; expected "int"' in errors[1][1]
+    assert 'has no attribute "CFC"' in errors[2][1]
     assert 'Revealed type is "tauflow.cells.base.AbstractCell"' in run.stdout

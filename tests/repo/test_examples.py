@@ -1,4 +1,4 @@
-"""The examples run, with a tiny setting in place of their own, and draw."""
+"""The examples run, with a tiny setting, and draw."""
 
 import ast
 import re
@@ -115,7 +115,7 @@ def test_minimal_ltc_equals_the_ltc_of_the_library(backend, dtype, tolerance):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_is_short_and_can_be_shown(name):
-    """As sphinx-gallery takes it: a docstring with a title of its own, and blocks."""
+    """As sphinx-gallery takes it: a docstring with a title, and blocks."""
     text = EXAMPLES[name].read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 80
     title, rule = re.match(r'"""\n(.+)\n(=+)\n\n', text).groups()

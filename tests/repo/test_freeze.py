@@ -34,9 +34,9 @@ def compared(tmp_path, capsys):
 
 
 def test_equal_folders(compared):
-    code, said = compared({})
+    code, output = compared({})
     assert code == 0
-    assert said.count("0 changed, 0 gone, 0 new") == 4
+    assert output.count("0 changed, 0 gone, 0 new") == 4
 
 
 @pytest.mark.parametrize("part", ["numbers", "hashes", "exports"])
@@ -48,21 +48,21 @@ def test_values_that_must_agree(compared, part, change):
         del values[first]
     else:
         values[first if change == "changed" else "another"] = "9"
-    code, said = compared({part: values})
+    code, output = compared({part: values})
     assert code == 1
-    assert f"{change}: {'another' if change == 'new' else first}" in said
+    assert f"{change}: {'another' if change == 'new' else first}" in output
 
 
 def test_texts_may_change(compared):
-    code, said = compared({"texts": {"help | run": "Runs.\nA file.\n"}})
+    code, output = compared({"texts": {"help | run": "Runs.\nA file.\n"}})
     assert code == 0
-    assert "-A table.\n+A file." in said
+    assert "-A table.\n+A file." in output
 
 
 def test_renamed_words(compared):
     renamed = {"cell | ltc | d weight": "1", "cell | ltc | d W_2": "2"}
-    code, said = compared({"numbers": renamed}, {"W": "weight"})
-    assert code == 0, said
+    code, output = compared({"numbers": renamed}, {"W": "weight"})
+    assert code == 0, output
 
 
 def test_map_does_not_hide_a_change(compared):

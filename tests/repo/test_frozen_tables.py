@@ -21,12 +21,12 @@ pytestmark = pytest.mark.skipif(not TABLES.is_dir(), reason="the real tables are
 
 @pytest.mark.parametrize("name", SAID)
 def test_batches_are_the_same_to_the_last_bit(name):
-    found = describe(TABLES / f"{SAID[name]['table']}.csv.gz", SAID[name]["options"])
-    assert json.loads(json.dumps(found)) == SAID[name]["digests"]
+    digests = describe(TABLES / f"{SAID[name]['table']}.csv.gz", SAID[name]["options"])
+    assert json.loads(json.dumps(digests)) == SAID[name]["digests"]
 
 
 @pytest.mark.parametrize("name", [*PREDICTORS, *ESTIMATORS])
 def test_saved_files_answer_alike(name):
     expected = load_file(FROZEN / "tables" / "expected.safetensors")[name]
-    found = torch.from_numpy(answer(TABLES, name, SAID, FROZEN / "tables"))
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    answers = torch.from_numpy(answer(TABLES, name, SAID, FROZEN / "tables"))
+    torch.testing.assert_close(answers, expected, rtol=1e-5, atol=1e-6)

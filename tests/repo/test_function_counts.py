@@ -11,11 +11,11 @@ from benchmarks.functions import count_functions
 
 
 def test_it_counts_functions_and_calls_but_no_comprehensions():
-    found = count_functions(
+    functions = count_functions(
         lambda: [format_span(2, "day"), *(format_count(n, "row") for n in (1, 2))]
     )
     file = "_internal/sanitize.py"
-    calls = {name: count for (where, name), count in found.items() if where == file}
+    calls = {name: count for (where, name), count in functions.items() if where == file}
     assert calls == {"format_span": 1, "format_count": 2}
     assert sys.getprofile() is None
-    assert set(count_functions(lambda: sum(one for one in (1, 2)))) == set()
+    assert set(count_functions(lambda: sum(number for number in (1, 2)))) == set()

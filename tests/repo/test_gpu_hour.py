@@ -101,7 +101,7 @@ def test_a_case_that_crashes_or_hangs_costs_itself_only(workers, monkeypatch, ca
         cases(isolated),
         workers=workers,
         seconds=60,
-        found=rows.__setitem__,
+        on_row=rows.__setitem__,
         failed=failures.__setitem__,
     )
     assert rows == {how: {"said": how} for how in ("raises", "dies", "hangs", "ends")}
@@ -119,7 +119,7 @@ def test_what_the_time_does_not_allow_is_left_out(monkeypatch):
 
     failures = {}
     isolated.run_cases(
-        cases(isolated), workers=2, seconds=0, found=print, failed=failures.__setitem__
+        cases(isolated), workers=2, seconds=0, on_row=print, failed=failures.__setitem__
     )
     assert set(failures.values()) == {"left out: the time was over"}
     assert list(failures) == ["raises", "dies", "hangs", "ends"]

@@ -33,7 +33,7 @@ def close(actual, name):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Copy all files to a folder of their own, and work there."""
+    """Copy all files to an empty folder, and work there."""
     shutil.copytree(FROZEN, tmp_path / "frozen")
     monkeypatch.chdir(tmp_path / "frozen")
     return tmp_path / "frozen"
@@ -112,14 +112,14 @@ def test_run_continues_with_more_epochs(files):
 def test_study_continues(files):
     (study,) = Path("studies").rglob("study.log")
     before = study.read_bytes()
-    said = old.command("tune", *old.STUDY.split(), "--trials", "3")
-    assert "trial 3, complete" in said
-    assert "trial 1, complete" not in said
+    output = old.command("tune", *old.STUDY.split(), "--trials", "3")
+    assert "trial 3, complete" in output
+    assert "trial 1, complete" not in output
     assert study.read_bytes().startswith(before)
 
 
 def test_results_of_a_table_are_found_again(files):
     old.command("reproduce", "table/tiny.toml", "--results", "table")
-    kept = Path("table", "tiny.jsonl").read_bytes()
-    assert kept == (FROZEN / "table" / "tiny.jsonl").read_bytes()  # nothing was run again
+    content = Path("table", "tiny.jsonl").read_bytes()
+    assert content == (FROZEN / "table" / "tiny.jsonl").read_bytes()  # nothing was run again
     assert not list(Path().rglob("reproduced"))

@@ -27,8 +27,8 @@ def pinned():
 
 def required():
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    found = [Requirement(line) for group in groups for line in group]
-    return [r for r in found if r.name != PROJECT["name"]]
+    requirements = [Requirement(line) for group in groups for line in group]
+    return [r for r in requirements if r.name != PROJECT["name"]]
 
 
 def test_every_dependency_is_pinned_inside_its_range():
@@ -86,7 +86,7 @@ def test_a_dependency_has_one_lower_bound():
         bounds.setdefault(canonicalize_name(requirement.name), set()).add(
             str(requirement.specifier)
         )
-    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+    assert {name: bound for name, bound in bounds.items() if len(bound) > 1} == {}
 
 
 def asked_for():

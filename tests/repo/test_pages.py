@@ -90,9 +90,9 @@ def test_no_text_is_read_as_markup():
 def test_pages_install_from_a_checkout():
     """The package is on no index, so that its name alone installs nothing."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    told = [(place, line) for place, line in lines_of(pages) if "pip install" in line]
-    assert len(told) >= 5
-    assert [place for place, line in told if re.search(r"install '?tauflow", line)] == []
+    commands = [(place, line) for place, line in lines_of(pages) if "pip install" in line]
+    assert len(commands) >= 5
+    assert [place for place, line in commands if re.search(r"install '?tauflow", line)] == []
 
 
 def commands_on(page):
@@ -106,16 +106,18 @@ def commands_on(page):
 def test_pages_name_commands_and_options_that_exist():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *TUTORIALS]
     pages += (ROOT / "docs").glob("adding/*.md")
-    told = [(page.name, " ".join(text.split())) for page in pages for text in commands_on(page)]
-    assert len(told) > 100
+    commands = [(page.name, " ".join(text.split())) for page in pages for text in commands_on(page)]
+    assert len(commands) > 100
     root, wrong = typer.main.get_command(app), []
-    for page, text in told:
+    for page, text in commands:
         command, words = root, text.split()[1:]
         while words and words[0] in getattr(command, "commands", {}):
             command, *words = command.commands[words[0]], *words[1:]
-        options = {"--help"}.union(*(one.opts + one.secondary_opts for one in command.params))
-        given = {word.partition("=")[0].rstrip(",.;)") for word in words if word.startswith("--")}
-        if command is root or given - options:
+        options = {"--help"}.union(*(param.opts + param.secondary_opts for param in command.params))
+        options_on_page = {
+            word.partition("=")[0].rstrip(",.;)") for word in words if word.startswith("--")
+        }
+        if command is root or options_on_page - options:
             wrong.append((page, text))
     assert wrong == []
 
@@ -132,8 +134,8 @@ def test_every_tutorial_ends_in_a_picture():
 @pytest.mark.parametrize("page", [*PAGES, *TUTORIALS], ids=lambda page: page.name)
 def test_pyplot_is_imported_before_a_figure_is_returned(page):
     """Else IPython has no way to show the figure when it is returned, and writes its ``repr``."""
-    before, found, _ = page.read_text("utf-8").partition(".plot()\n```")
-    assert not found or "import matplotlib.pyplot as plt" in before
+    before, rest, _ = page.read_text("utf-8").partition(".plot()\n```")
+    assert not rest or "import matplotlib.pyplot as plt" in before
 
 
 def test_there_are_links():
@@ -159,11 +161,11 @@ def test_models_to_choose_from_have_the_names_of_what_was_trained():
     lines = re.findall(r"^\|.*\|$", page.partition("\n\n**")[0], re.M)
     columns, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
     assert len(rows) > 10
-    for column, told in enumerate(columns[2:], start=2):
-        table = TRAINED_IN.get(told.partition(",")[0], "ltc-table-3")
+    for column, title in enumerate(columns[2:], start=2):
+        table = TRAINED_IN.get(title.partition(",")[0], "ltc-table-3")
         trained = {row.model.cell for row in load_experiment(table).rows if row.model is not None}
         named = {row[1].strip("`") for row in rows if row[column] != "–"}
-        assert named <= trained, told
+        assert named <= trained, title
 
 
 def test_the_page_on_choosing_begins_with_names_of_models_and_a_picture_of_them():
@@ -183,12 +185,12 @@ def test_the_page_on_choosing_begins_with_names_of_models_and_a_picture_of_them(
 
 def test_times_of_streams_were_measured():
     page = (ROOT / "docs" / "streaming.md").read_text("utf-8")
-    told = page[page.index("## How fast") :].partition("\n\nHow to get C")[0]
+    section = page[page.index("## How fast") :].partition("\n\nHow to get C")[0]
     measured = "".join(
         (ROOT / "results" / "benchmarks" / f"{name}-2026-11-23.md").read_text("utf-8")
         for name in ("streaming", "deploy")
     )
-    times = re.findall(r"(\d[\d.]*) [µm]s", told)
+    times = re.findall(r"(\d[\d.]*) [µm]s", section)
     assert len(times) >= 14
     assert [time for time in times if f" {time} " not in measured] == []
 
@@ -196,8 +198,8 @@ def test_times_of_streams_were_measured():
 def test_pages_agree_on_how_long_the_suite_takes():
     pages = ("CONTRIBUTING.md", "docs/reliability.md")
     texts = [(ROOT / page).read_text("utf-8") for page in pages]
-    told = [re.search(r"^ *make test  .*?(\w+ \w+ minutes)", text, re.M)[1] for text in texts]
-    assert len(set(told)) == 1
+    durations = [re.search(r"^ *make test  .*?(\w+ \w+ minutes)", text, re.M)[1] for text in texts]
+    assert len(set(durations)) == 1
 
 
 def test_contributors_run_commands_and_files_that_exist():
@@ -232,8 +234,8 @@ def test_comparisons_with_other_libraries_were_measured():
     results = ROOT / "results" / "benchmarks" / "libraries"
     rows = re.findall(r"^\| .* \| [\d.]+(?: ± [\d.]+)? \|$", page, re.M)
     assert len(rows) >= 30
-    kept = (results / "README.md").read_text("utf-8")
-    assert [row for row in rows if row not in kept] == []
-    assert sorted(re.findall(r"^## (.*)$", kept, re.M)) == sorted(
+    text = (results / "README.md").read_text("utf-8")
+    assert [row for row in rows if row not in text] == []
+    assert sorted(re.findall(r"^## (.*)$", text, re.M)) == sorted(
         path.stem for path in results.glob("*.json")
     )

@@ -24,9 +24,9 @@ def make_task(*pasts):
 def test_a_model_is_found_by_its_name_and_measured():
     name, model = import_model("test_pretrained_board:repeat_last_value")
     task = make_task([0.0, 1, 2], [3.0, 5, 7, 9])
-    found = forecast_by_model(name, model, task)
-    assert [one.shape for one in found] == [(2, 9), (2, 9)]
-    assert measure(task, found)["mae"] == 1  # over that of the last value
+    quantiles = forecast_by_model(name, model, task)
+    assert [quantile.shape for quantile in quantiles] == [(2, 9), (2, 9)]
+    assert measure(task, quantiles)["mae"] == 1  # over that of the last value
     assert forecast_by_model(name, model, make_task([0.0, 1, 2], [0.0, 1, 5])) is None
 
 
@@ -37,9 +37,9 @@ def test_a_name_of_no_function_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [(np.zeros((2, 8)), r"\(2, 8\)"), (np.full((2, 9), np.nan), "finite"), (-np.eye(9)[:2], "ord")],
 )
-def test_what_are_no_quantiles_is_refused(answer, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_are_no_quantiles_is_refused(answer, message):
+    with pytest.raises(ValueError, match=message):
         forecast_by_model("m", lambda *_: answer, make_task([0.0, 1]))

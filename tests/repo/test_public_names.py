@@ -20,8 +20,8 @@ def test_public_names_are_the_pinned_ones_and_those_of_new_cells():
     public = set(public_names())
     assert len(public) == len(public_names())
     assert PINNED - public == set(), "gone, or renamed silently to those who use it"
-    found = public - PINNED - OF_THE_CATALOG
-    assert found == set(), "if meant, run python tests/repo/public_names.py and pin it"
+    new_names = public - PINNED - OF_THE_CATALOG
+    assert new_names == set(), "if meant, run python tests/repo/public_names.py and pin it"
 
 
 @pytest.mark.parametrize("module", public_modules(), ids=lambda m: m.__name__)

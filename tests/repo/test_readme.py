@@ -83,8 +83,8 @@ def test_its_links_lead_somewhere(name):
 
 def test_the_chinese_one_has_the_same_examples_and_count():
     text = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert found == BLOCKS
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert blocks == BLOCKS
     assert re.findall(r"(\d+) 种循环单元", text) == [str(len(MODELS))]
 
 

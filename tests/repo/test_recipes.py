@@ -44,7 +44,7 @@ def scratch(tmp_path_factory):
     if (ROOT / COMPILED).is_dir():  # an entry is named by its sources, so none is out of date
         unfinished = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / COMPILED, folder / COMPILED, ignore=unfinished)
-    own = {
+    environment = {
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "papers" / "src")]),
         "TAUFLOW_CACHE": str(folder),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half of a small session's time
@@ -52,7 +52,7 @@ def scratch(tmp_path_factory):
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("warm_commands.py"))],
         cwd=folder,
-        env={**os.environ, **own},
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

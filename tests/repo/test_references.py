@@ -81,7 +81,7 @@ def dangling(path: Path):
 
 
 def test_references_in_docstrings_resolve():
-    assert [found for path in ALL_MODULES for found in dangling(path)] == []
+    assert [reference for path in ALL_MODULES for reference in dangling(path)] == []
 
 
 @pytest.mark.parametrize("target", ["tauflow.CfC", "~tauflow.cells.CfCCell.step", ".base"])
@@ -98,7 +98,7 @@ DOTTED = re.compile(r"(?<![\w./-])(tauflow(?:_papers)?(?:\.[A-Za-z_]\w*)+)(?![\w
 
 
 def test_dotted_names_on_pages_resolve():
-    found = [
+    names = [
         f"{page.relative_to(ROOT)}: {name}"
         for page in PAGES
         for name in sorted(set(DOTTED.findall(page.read_text(encoding="utf-8"))))
@@ -106,4 +106,4 @@ def test_dotted_names_on_pages_resolve():
         and not name.endswith((".md", ".py", ".toml", ".json", ".html"))
         and not resolves(name, "tauflow", True, ())
     ]
-    assert found == []
+    assert names == []

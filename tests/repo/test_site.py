@@ -40,13 +40,15 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.ids |= {found.get("id"), found.get("name")}
-        self.loads += [found[key] for kind, key in LOADS if tag == kind and found.get(key)]
-        if tag == "a" and found.get("href"):
-            self.links.append(found["href"])
+        attributes = dict(attrs)
+        self.ids |= {attributes.get("id"), attributes.get("name")}
+        self.loads += [
+            attributes[key] for kind, key in LOADS if tag == kind and attributes.get(key)
+        ]
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
         if tag == "img":
-            self.images.append(found)
+            self.images.append(attributes)
         if tag in ("script", "style", "title", "code", "pre"):
             self._open.append(tag)
 
@@ -125,7 +127,7 @@ def test_every_page_has_a_title_of_its_own(pages):
 
 
 def test_text_holds_no_latex_and_no_place_of_this_machine(pages):
-    found = [
+    matches = [
         (page.name, match[0])
         for page in pages.values()
         for pattern, text in (
@@ -134,33 +136,37 @@ def test_text_holds_no_latex_and_no_place_of_this_machine(pages):
         )
         if not page.name.startswith(("_modules/", "published/")) and (match := pattern.search(text))
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_outputs_are_no_representations_of_objects(site):
-    """Of a figure, when its picture is not shown, or of a result that nobody prints."""
-    told = re.compile(r"&lt;Figure size|object at 0x|^\w+Result\(", re.MULTILINE)
+    """Of a figure, when its picture is not shown, or of a result that is not printed."""
+    representation = re.compile(r"&lt;Figure size|object at 0x|^\w+Result\(", re.MULTILINE)
     paths = [path for part in ("*.html", "tutorials/*.html") for path in site.glob(part)]
-    assert [path.name for path in paths if told.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        path.name for path in paths if representation.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_every_name_in_a_list_of_the_reference_is_described(site):
     row = re.compile(r"<tr[^>]*><td[^>]*>(.*?)</td>\s*<td[^>]*>(?:<p>)?\s*(?:</p>)?</td>")
-    found = {page.name: row.findall(page.read_text("utf-8")) for page in site.glob("api/*.html")}
-    assert len(found) > 10
-    empty = [re.sub("<[^>]*>", "", name) for names in found.values() for name in names]
+    rows_of_pages = {
+        page.name: row.findall(page.read_text("utf-8")) for page in site.glob("api/*.html")
+    }
+    assert len(rows_of_pages) > 10
+    empty = [re.sub("<[^>]*>", "", name) for names in rows_of_pages.values() for name in names]
     assert empty == []
 
 
 def test_words_are_those_of_the_field(pages):
     banned = re.compile(r"\b(" + "|".join(BANNED) + r")s?\b", re.IGNORECASE)
-    found = [
+    matches = [
         (page.name, match[0])
         for page in pages.values()
         if not page.name.startswith(WRITTEN_ELSEWHERE)
         for match in banned.finditer(" ".join(page.words))
     ]
-    assert found == []
+    assert matches == []
 
 
 @pytest.mark.parametrize(
@@ -185,11 +191,11 @@ def test_words_are_those_of_the_field(pages):
 def test_words_of_users_find_the_page(site, word, page):
     text = (site / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
-    found = []
+    numbers_of_pages = []
     for part in ("terms", "titleterms"):
         numbers = index[part].get(word, [])  # a number, if there is one page
-        found += numbers if isinstance(numbers, list) else [numbers]
-    assert index["docnames"].index(page) in found
+        numbers_of_pages += numbers if isinstance(numbers, list) else [numbers]
+    assert index["docnames"].index(page) in numbers_of_pages
 
 
 def test_the_overview_for_language_models_lists_the_pages(site):

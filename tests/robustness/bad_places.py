@@ -1,7 +1,7 @@
 """Run commands where they cannot write, or hardly; a program.
 
 Arguments: how many tries, a seed, and ``disk`` for disks that are too small, which only root can
-make, or ``other`` for other troubles. Every command must work, or end with a message of its own,
+make, or ``other`` for other troubles. Every command must work, or end with a message,
 and must work in the same folder when the trouble is over.
 """
 
@@ -23,7 +23,7 @@ from kill_commands import TABLE
 NOBODY = 65534
 PATIENCE = 120  # seconds
 MESSAGES = ("tauflow: ", "gru, seed", "elman, seed")
-NOTHING_TO_TELL = "standard output to nobody"
+NOTHING_TO_TELL = "standard output without a reader"
 READ_ONLY = "a folder that is read-only"
 
 
@@ -115,7 +115,7 @@ def check(words: list[str], folder: Path, rng: random.Random) -> None:
     if what == READ_ONLY:
         folder.chmod(0o555)
     code, printed = outcome(words, folder, prepare)
-    judge(f"{words} with {what}", code, printed, told=what == NOTHING_TO_TELL and code > 0)
+    judge(f"{words} with {what}", code, printed, has_message=what == NOTHING_TO_TELL and code > 0)
     folder.chmod(0o755)
     judge(f"{words} after {what}", *outcome(words, folder), works=words != ["report"])
 
@@ -138,16 +138,18 @@ def disk(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
 
 
-def judge(what: str, code: int, printed: str, *, told: bool = False, works: bool = False) -> None:
+def judge(
+    what: str, code: int, printed: str, *, has_message: bool = False, works: bool = False
+) -> None:
     """Refuse a command that ended otherwise than well, or by a message."""
-    told = told or any(line.startswith(MESSAGES) for line in printed.splitlines())
-    good = code == 0 or (told and not works)
+    has_message = has_message or any(line.startswith(MESSAGES) for line in printed.splitlines())
+    good = code == 0 or (has_message and not works)
     assert good, f"{what}: exit code {code}\n{printed[-3000:]}"
     assert "Traceback" not in printed, f"{what}:\n{printed[-3000:]}"
 
 
 def main() -> None:
-    """Try commands in trouble, each in a folder of its own."""
+    """Try commands in trouble, each in an empty folder."""
     wanted, seed, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     rng = random.Random(seed)
     torch.set_num_threads(1)

@@ -36,8 +36,8 @@ def ended(child: int, *, seconds: float = 60.0) -> int | None:
     """Wait for a child, and return its exit status; ``None`` if it hung and was killed."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(_PAUSE)
     os.kill(child, 9)

@@ -32,7 +32,7 @@ def warm_up(commands: Iterable[Iterable[str]], folder: Path) -> None:
 def fork(
     words: Iterable[str], folder: Path, output: int, prepare: Callable[[], None] | None = None
 ) -> int:
-    """Start ``tauflow WORDS`` in a folder, and in a session of its own; return its number.
+    """Start ``tauflow WORDS`` in a folder, and in a new session; return its number.
 
     Args:
         words: of the command line.
@@ -80,7 +80,7 @@ def end(child: int) -> int:
 
 def alive(sessions: Iterable[int]) -> list[str]:
     """Return number and command of every process that belongs to one of the sessions."""
-    wanted, found = set(sessions), []
+    wanted, commands = set(sessions), []
     for place in Path("/proc").iterdir():
         if not place.name.isdecimal():
             continue
@@ -88,5 +88,5 @@ def alive(sessions: Iterable[int]) -> list[str]:
             state, _, _, session = (place / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) in wanted and state != "Z":
                 command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found.append(f"{place.name}: {command}")
-    return found
+                commands.append(f"{place.name}: {command}")
+    return commands

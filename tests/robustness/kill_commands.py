@@ -23,7 +23,7 @@ from tauflow.training import read_checkpoint
 TABLE = """
 name = "tiny"
 title = "A tiny pendulum"
-source = "Nobody 2020, Table 0"
+source = "Doe 2020, Table 0"
 loss = "mse"
 metric = "mse"
 seeds = 2
@@ -111,7 +111,7 @@ def trial(kind: str, root: Path, folder: Path, rng: random.Random, seconds: floa
         # Python code that handles SIGINT or SIGTERM ends with 128 and the number of the signal.
         handled = (sent + 128,) if sent in (signal.SIGINT, signal.SIGTERM) else ()
         expected = (sent and -sent, *handled)
-        assert code in expected, f"exit code {code} after {sent!r}:\n{told(folder)}"
+        assert code in expected, f"exit code {code} after {sent!r}:\n{describe_folder(folder)}"
         kills += 1
     deadline = time.monotonic() + PATIENCE
     while left := alive(sessions):
@@ -120,20 +120,20 @@ def trial(kind: str, root: Path, folder: Path, rng: random.Random, seconds: floa
     return kills
 
 
-def told(folder: Path) -> str:
+def describe_folder(folder: Path) -> str:
     """Return what the commands in a folder printed."""
     return (folder / "output.txt").read_text()
 
 
 def content(folder: Path) -> dict[str, Any]:
     """Return all that runs left behind, but for times and places."""
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for run in folder.glob("runs/*/*"):
         if not run.is_dir():
             continue
         name = str(run.relative_to(folder))
         if (run / JOURNAL_FILE).exists():
-            found[name] = study(run)
+            contents[name] = study(run)
             continue
         last = read_checkpoint(run / "last.safetensors")
         tensors = {f"model.{key}": value for key, value in last.model.items()}
@@ -143,7 +143,7 @@ def content(folder: Path) -> dict[str, Any]:
         best = load_file(run / "best.safetensors")
         tensors |= {f"best.{key}": value for key, value in best.items()}
         log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        found[name] = {
+        contents[name] = {
             "log": timeless(log),
             "history": timeless(last.history),
             "tensors": {key: as_list(value) for key, value in sorted(tensors.items())},
@@ -154,11 +154,11 @@ def content(folder: Path) -> dict[str, Any]:
 
         records, warnings = read_records(file)
         assert not warnings, warnings
-        found[file.name] = sorted(
+        contents[file.name] = sorted(
             json.dumps([r.row, r.seed, r.config_hash, r.status, r.test, timeless(r.history)])
             for r in records
         )
-    return found
+    return contents
 
 
 def study(folder: Path) -> list[Any]:
@@ -171,10 +171,12 @@ def study(folder: Path) -> list[Any]:
     from optuna.storages.journal import JournalFileBackend
 
     storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL_FILE)))
-    found = optuna.load_study(study_name="study", storage=storage)
-    ended = [one for one in found.trials if one.state.name in ("COMPLETE", "PRUNED")]
-    assert all(one.intermediate_values for one in ended)
-    best = f"lr = {found.best_params['recipe.lr']!r}"
+    loaded = optuna.load_study(study_name="study", storage=storage)
+    ended = [
+        finished for finished in loaded.trials if finished.state.name in ("COMPLETE", "PRUNED")
+    ]
+    assert all(each.intermediate_values for each in ended)
+    best = f"lr = {loaded.best_params['recipe.lr']!r}"
     return [len(ended), best in (folder / BEST_CONFIG_FILE).read_text()]
 
 
@@ -197,7 +199,7 @@ def main() -> None:
     peace.mkdir()
     began = time.monotonic()
     code = end(start(kind, root, peace))
-    assert code == 0, told(peace)
+    assert code == 0, describe_folder(peace)
     seconds = time.monotonic() - began
     expected = content(peace)
     assert expected, "nothing was run"
@@ -205,9 +207,11 @@ def main() -> None:
     while kills < wanted:
         folder = root / f"trial-{trials}"
         kills += trial(kind, root, folder, rng, seconds)
-        found = content(folder)
-        for name in expected.keys() | found.keys():
-            assert found.get(name) == expected.get(name), f"seed {seed}, {folder}: {name} differs"
+        contents_now = content(folder)
+        for name in expected.keys() | contents_now.keys():
+            assert contents_now.get(name) == expected.get(name), (
+                f"seed {seed}, {folder}: {name} differs"
+            )
         trials += 1
         assert trials < 10 * wanted, "commands end before they can be killed"
     sys.stdout.write(f"{kills} kills in {trials} trials\n")

@@ -95,7 +95,7 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
         keys = list(tree)
     elif isinstance(tree, list):
         keys = range(len(tree))
-    found = [(tree, key) for key in keys]
+    places = [(tree, key) for key in keys]
     for key in keys:
-        found += _places(tree[key])
-    return found
+        places += _places(tree[key])
+    return places

@@ -122,7 +122,7 @@ def test_calls_of_kernels(part, tries):
                 run(call)
             except TauflowError:
                 continue
-            except Exception as found:  # torch's own, about a dtype or a batch of none
-                error = found
+            except Exception as caught:  # torch's own, about a dtype or a batch of none
+                error = caught
             shapes = [tuple(value.shape) for value in tensors if value is not None]
             assert good, f"{seen}: {shapes} {error}"

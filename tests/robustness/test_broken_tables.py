@@ -39,8 +39,8 @@ def columns(kind, rng):
         "offsets": lambda step: f"2024-05-31T12:{step:02d}:00+02:00",
     }[kind]
     rows = [
-        [f"p{one:02d}", times(step), f"{rng.gauss(0, 1):.3g}", f"{step % 3}", "yn"[one % 2]]
-        for one in range(8)
+        [f"p{person:02d}", times(step), f"{rng.gauss(0, 1):.3g}", f"{step % 3}", "yn"[person % 2]]
+        for person in range(8)
         for step in range(3)
     ]
     return [["id", "time", "a", "b", "died"], *rows]
@@ -155,21 +155,21 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(packed, tmp_path):
         zeros = pa.chunked_array([pa.array(np.zeros(1 << 16))] * 128)
         pq.write_table(pa.table({"id": zeros, "a": zeros}), path)
     assert path.stat().st_size < 300_000
-    found = survives(lambda: read_csv(path, id="id", target="a"), packed, memory=160 * MIB)
-    assert isinstance(found, DataError)
-    assert "unpacked takes more than" in str(found)
+    outcome = survives(lambda: read_csv(path, id="id", target="a"), packed, memory=160 * MIB)
+    assert isinstance(outcome, DataError)
+    assert "unpacked takes more than" in str(outcome)
 
 
 @pytest.mark.parametrize(
-    "said", [b"{", b"\xff", b"[1]", b"null", b'{"index_columns": 3}', b"[" * 100_000]
+    "metadata", [b"{", b"\xff", b"[1]", b"null", b'{"index_columns": 3}', b"[" * 100_000]
 )
-def test_what_pandas_noted_in_a_parquet_file_may_be_damaged(said, tmp_path):
+def test_what_pandas_noted_in_a_parquet_file_may_be_damaged(metadata, tmp_path):
     rows = table("numbers")
     frame = {name: [row[place] for row in rows[1:]] for place, name in enumerate(rows[0])}
     frame |= {name: list(map(float, frame[name])) for name in ("time", "a", "b")}
-    whole = pa.table(frame)
-    pq.write_table(whole.replace_schema_metadata({b"pandas": said}), tmp_path / "it.parquet")
+    finished = pa.table(frame)
+    pq.write_table(finished.replace_schema_metadata({b"pandas": metadata}), tmp_path / "it.parquet")
     damaged = read_csv(tmp_path / "it.parquet", id="id", time="time", target="died")
     assert torch.equal(
-        damaged.train.x, from_table(whole, id="id", time="time", target="died").train.x
+        damaged.train.x, from_table(finished, id="id", time="time", target="died").train.x
     )

@@ -66,14 +66,16 @@ def outcome(row, masked: bool, target: str) -> str | None:
         tensor = call.cell.state_dict(keep_vars=True)[target.removeprefix("cell.")]
     change(tensor.detach() if target in ("y", "last") else tensor)
     try:
-        found = gradients(call, loss)
+        gradients_now = gradients(call, loss)
     except RuntimeError as error:
         return None if re.search("modified (by an )?inplace", str(error)) else f"{error}"
-    for leaf, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if (one is None) != (other is None):
+    for leaf, (gradient, other) in enumerate(zip(gradients_now, expected, strict=True)):
+        if (gradient is None) != (other is None):
             return f"gradient {leaf} is missing"
-        if one is not None and not torch.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True):
-            return f"gradient {leaf} is wrong by {(one - other).abs().max():.3g}"
+        if gradient is not None and not torch.allclose(
+            gradient, other, rtol=1e-5, atol=1e-6, equal_nan=True
+        ):
+            return f"gradient {leaf} is wrong by {(gradient - other).abs().max():.3g}"
     return None
 
 
@@ -99,12 +101,12 @@ def test_an_output_may_be_changed_where_autograd_sees_it(row):
     expected = gradients(untouched, pulled(y, last))
     results = [result.mul_(2).add_(1) for result in spec.run(call)]
     try:
-        found = gradients(call, pulled(*results))
+        gradients_now = gradients(call, pulled(*results))
     except RuntimeError as error:  # torch's own operators keep their outputs
         if "modified by an inplace" in str(error) and issubclass(spec.cell, AbstractGatedCell):
             return
         raise
-    for one, other in zip(found, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    for gradient, other in zip(gradients_now, expected, strict=True):
+        assert (gradient is None) == (other is None)
+        if gradient is not None:
+            torch.testing.assert_close(gradient, other, rtol=1e-5, atol=1e-6)

@@ -53,11 +53,11 @@ def checkpoint(run, tmp_path_factory):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_absurd_facts(part, tries, checkpoint, tmp_path):
-    tensors, facts = checkpoint
+    tensors, metadata = checkpoint
     path, refused = tmp_path / "last.safetensors", 0
     for seed in seeds(part, tries("checkpoints, facts", few=40, full=3000)):
         rng = random.Random(seed)
-        path.write_bytes(encode_tensor_file("checkpoint", tensors, mutate_tree(facts, rng)))
+        path.write_bytes(encode_tensor_file("checkpoint", tensors, mutate_tree(metadata, rng)))
         result = survives(lambda: read_checkpoint(path), f"checkpoint, facts, seed {seed}")
         refused += isinstance(result, TauflowError)
     assert refused > 5
@@ -73,23 +73,24 @@ def test_damaged_bytes(part, tries, run, tmp_path):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_absurd_descriptions_of_a_run(part, tries, run, tmp_path):
-    whole = json.loads(run["run.json"])
+    description = json.loads(run["run.json"])
     for seed in seeds(part, tries("run folders, descriptions", few=30, full=2000)):
         rng = random.Random(seed)
         for name, content in run.items():
             (tmp_path / name).write_bytes(content)
-        damaged = json.dumps(mutate_tree(whole, rng)).encode()
+        damaged = json.dumps(mutate_tree(description, rng)).encode()
         (tmp_path / "run.json").write_bytes(
             damaged if rng.randrange(2) else mutate_bytes(run["run.json"], rng)
         )
         survives(
-            lambda: RunDirectory(tmp_path, whole).read_last_checkpoint(), f"run folder, seed {seed}"
+            lambda: RunDirectory(tmp_path, description).read_last_checkpoint(),
+            f"run folder, seed {seed}",
         )
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_training_goes_on_or_says_why_not(part, tries, run, checkpoint, tmp_path):
-    tensors, facts = checkpoint
+    tensors, metadata = checkpoint
     for seed in seeds(part, tries("run folders, resumed", few=3, full=200)):
         rng = random.Random(seed)
         for name, content in run.items():
@@ -97,7 +98,7 @@ def test_training_goes_on_or_says_why_not(part, tries, run, checkpoint, tmp_path
         changed = dict(tensors)
         key = rng.choice(sorted(changed))
         changed[key] = rng.choice((torch.zeros(1), changed[key].reshape(-1), torch.ones(3, 3)))
-        damaged = encode_tensor_file("checkpoint", changed, mutate_tree(facts, rng))
+        damaged = encode_tensor_file("checkpoint", changed, mutate_tree(metadata, rng))
         (tmp_path / "last.safetensors").write_bytes(damaged)
         what = f"run folder, resumed, seed {seed}"
         survives(lambda: train(tmp_path, epochs=3, resume=True), what, seconds=20)

@@ -82,15 +82,15 @@ def use(name, estimator):
             return (estimator.transform(TABLE[["id", "time", "a", "b", "ward"]])["a"],)
         case "events":
             now = TABLE["time"].max()
-            found = estimator.predict_next(TABLE, now=now)
+            events = estimator.predict_next(TABLE, now=now)
             estimator.score(TABLE, end=now)
-            return (estimator.predict_proba(TABLE), found["in"])
+            return (estimator.predict_proba(TABLE), events["in"])
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Return name, class, tensors and facts of an estimator of every kind."""
-    folder, found = tmp_path_factory.mktemp("files"), []
+    folder, contents = tmp_path_factory.mktemp("files"), []
     for name, fit in FITS.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -98,41 +98,41 @@ def files(tmp_path_factory):
         estimator.save(folder / name)
         use(name, type(estimator).load(folder / name))
         read = read_tensor_file(folder / name, KIND, error=ModelFileError, advice="")
-        found.append((name, type(estimator), *read))
-    return found
+        contents.append((name, type(estimator), *read))
+    return contents
 
 
 def damaged_tensors(tensors, rng):
     """Return tensors of which one has other values, another dtype or another shape, or is gone."""
     name = rng.choice(sorted(tensors))
-    whole = tensors[name]
+    tensor = tensors[name]
     changed = rng.choice(
         (
-            torch.full_like(whole, float("nan")),
-            torch.full_like(whole, float("inf")),
-            whole.double(),
-            whole.half(),
-            whole.long(),
-            whole.reshape(-1),
-            whole[..., None],
-            whole.flatten()[:1],
+            torch.full_like(tensor, float("nan")),
+            torch.full_like(tensor, float("inf")),
+            tensor.double(),
+            tensor.half(),
+            tensor.long(),
+            tensor.reshape(-1),
+            tensor[..., None],
+            tensor.flatten()[:1],
         )
     )
     return {**tensors, name: changed}
 
 
-def damaged(tensors, facts, rng):
+def damaged(tensors, metadata, rng):
     """Return the bytes of a file that was damaged."""
     chance = rng.random()
     if chance < 0.7:
         # Mostly what was learned, which nothing but a check on loading looks at.
         part = rng.choice(("learned", "learned", "learned", "parameters", None))
-        changed = mutate_tree(facts if part is None else facts[part], rng)
-        facts = changed if part is None else {**facts, part: changed}
-        return encode_tensor_file(KIND, tensors, facts)
+        changed = mutate_tree(metadata if part is None else metadata[part], rng)
+        metadata = changed if part is None else {**metadata, part: changed}
+        return encode_tensor_file(KIND, tensors, metadata)
     if chance < 0.85:
-        return encode_tensor_file(KIND, damaged_tensors(tensors, rng), facts)
-    return mutate_bytes(encode_tensor_file(KIND, tensors, facts), rng)
+        return encode_tensor_file(KIND, damaged_tensors(tensors, rng), metadata)
+    return mutate_bytes(encode_tensor_file(KIND, tensors, metadata), rng)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
@@ -142,8 +142,8 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
     path = tmp_path / "damaged.safetensors"
     for seed in seeds(part, tries("files of estimators", few=60, full=8000)):
         rng = random.Random(seed)
-        name, kind, tensors, facts = rng.choice(files)
-        path.write_bytes(damaged(tensors, facts, rng))
+        name, kind, tensors, metadata = rng.choice(files)
+        path.write_bytes(damaged(tensors, metadata, rng))
         what = f"{name}, seed {seed}"
         load = lambda kind=kind: kind.load(path)  # noqa: E731
         result = survives(load, what, seconds=5, memory=64 * MIB)
@@ -154,7 +154,7 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
             continue
         answers = survives(lambda: use(name, result), f"{what}, used", seconds=5)  # noqa: B023
         if not isinstance(answers, TauflowError):
-            assert not any(_is_undefined(one) for one in answers), what
+            assert not any(_is_undefined(answer) for answer in answers), what
     assert refused > 10
 
 
@@ -177,28 +177,28 @@ def _is_undefined(answer):
     ],
 )
 def test_arrays_of_other_dtypes_are_refused(array, files, tmp_path):
-    _, kind, tensors, facts = files[0]
-    facts = {**facts, "learned": {**facts["learned"], "classes_": {"array": array}}}
+    _, kind, tensors, metadata = files[0]
+    metadata = {**metadata, "learned": {**metadata["learned"], "classes_": {"array": array}}}
     path = tmp_path / "it.safetensors"
-    path.write_bytes(encode_tensor_file(KIND, tensors, facts))
+    path.write_bytes(encode_tensor_file(KIND, tensors, metadata))
     result = survives(lambda: kind.load(path), array[0], seconds=2, memory=32 * MIB)
     assert isinstance(result, ModelFileError), array
 
 
 @pytest.mark.parametrize("array", [["<U400000000", ["no", "yes"]], ["<U3", ["a", "b" * 10**6] * 1]])
 def test_an_array_of_texts_is_as_large_as_its_texts(array, files, tmp_path):
-    _, kind, tensors, facts = files[0]
+    _, kind, tensors, metadata = files[0]
     classes = {"array": array}
     if len(array[1][1]) > 3:  # many short ones beside the long one
         classes = {"array": [array[0], [*map(str, range(1000)), array[1][1]]]}
-        facts = {
-            **facts,
-            "parameters": {**facts["parameters"], "options": {"mapping": [["a", classes]]}},
+        metadata = {
+            **metadata,
+            "parameters": {**metadata["parameters"], "options": {"mapping": [["a", classes]]}},
         }
     else:
-        facts = {**facts, "learned": {**facts["learned"], "classes_": classes}}
+        metadata = {**metadata, "learned": {**metadata["learned"], "classes_": classes}}
     path = tmp_path / "it.safetensors"
-    path.write_bytes(encode_tensor_file(KIND, tensors, facts))
+    path.write_bytes(encode_tensor_file(KIND, tensors, metadata))
     loaded = survives(lambda: kind.load(path), array[0], seconds=5, memory=64 * MIB)
     held = loaded.options["a"] if len(array[1][1]) > 3 else loaded.classes_
     assert held.tolist() == classes["array"][1]

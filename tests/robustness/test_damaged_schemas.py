@@ -33,10 +33,10 @@ def get_table(name):
 def schemas():
     """Return the facts of a fitted schema of every task."""
     fitted = {
-        name: from_table(get_table(name), id="id", time="time", **said).schema
-        for name, said in ALL.items()
+        name: from_table(get_table(name), id="id", time="time", **options).schema
+        for name, options in ALL.items()
     }
-    return {name: json.loads(one.to_json()) for name, one in fitted.items()}
+    return {name: json.loads(schema.to_json()) for name, schema in fitted.items()}
 
 
 def use(name, schema):
@@ -88,7 +88,7 @@ def test_absurd_facts(part, schemas, tries):
     ],
 )
 def test_what_no_table_could_have_left_is_refused(change, schemas):
-    facts = schemas["values"]
-    assert use("values", Schema.from_json(json.dumps(facts))).x.isfinite().all()
+    content = schemas["values"]
+    assert use("values", Schema.from_json(json.dumps(content))).x.isfinite().all()
     with pytest.raises(DataError, match="no schema that to_json wrote"):
-        Schema.from_json(json.dumps({**facts, **change}))
+        Schema.from_json(json.dumps({**content, **change}))

@@ -141,16 +141,16 @@ def _no_collection():
 def test_an_interrupt_arrives_wherever_it_comes_in(request, name, learns):
     """And the next call is as before."""
     call = a_call(name, learns)
-    with _Interrupt() as whole:
+    with _Interrupt() as interrupt:
         expected = call()
-    everywhere = range(len(whole.begun))
+    everywhere = range(len(interrupt.begun))
     full = request.config.getoption("--full")
-    for at in everywhere if full else firsts_and_lasts(whole.begun):
-        where = f"an interrupt at the beginning of {whole.begun[at].co_name}"
-        found = None
+    for at in everywhere if full else firsts_and_lasts(interrupt.begun):
+        where = f"an interrupt at the beginning of {interrupt.begun[at].co_name}"
+        result = None
         with suppress(KeyboardInterrupt), _Interrupt(at):
-            found = call()
-        assert found is None, f"{where} was lost"
+            result = call()
+        assert result is None, f"{where} was lost"
         assert all(map(torch.equal, call(), expected)), f"the call after {where} is wrong"
 
 
@@ -181,13 +181,13 @@ def test_a_signal_arrives_or_the_result_is_right(request, tries, name, learns):
             try:
                 armed = True
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, min(times)))
-                found = call()
+                result = call()
                 armed = False
             except KeyboardInterrupt:
                 armed = False
                 continue
             lost += fired > earlier
-            wrong += not all(map(torch.equal, found, expected))
+            wrong += not all(map(torch.equal, result, expected))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

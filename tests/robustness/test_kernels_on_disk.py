@@ -29,8 +29,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def entry(folder: Path) -> Path:
-    (found,) = folder.iterdir()
-    return found
+    (file,) = folder.iterdir()
+    return file
 
 
 DAMAGE = {
@@ -76,9 +76,9 @@ def test_several_processes_on_an_empty_cache(tmp_path, tries):
     for number in range(tries("races on an empty kernel cache", few=1, full=5)):
         folder = tmp_path / str(number)
         running = [program(folder) for _ in range(3)]
-        said = [process.communicate(timeout=300)[1] for process in running]
-        assert [process.returncode for process in running] == [0, 0, 0], said
-        assert said == ["", "", ""]
+        messages = [process.communicate(timeout=300)[1] for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0], messages
+        assert messages == ["", "", ""]
         assert len(list(next(folder.iterdir()).iterdir())) == 1
 
 
@@ -93,8 +93,8 @@ def test_processes_killed_while_they_compile(tmp_path, tries):
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
         after = program(folder)
-        _, said = after.communicate(timeout=300)
-        assert (after.returncode, said) == (0, ""), f"try {number}: {said}"
+        _, message = after.communicate(timeout=300)
+        assert (after.returncode, message) == (0, ""), f"try {number}: {message}"
 
 
 _NUMBERS_OF_A_RUN = """

@@ -116,11 +116,13 @@ def _changed(tensor, rng):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_damaged_bytes(part, tries, tmp_path):
-    whole = [encode_tensor_file(KIND, tensors, description) for _, tensors, description in models()]
+    contents = [
+        encode_tensor_file(KIND, tensors, description) for _, tensors, description in models()
+    ]
     for seed in seeds(part, tries("model files, bytes", few=40, full=4000)):
         rng = random.Random(seed)
-        place = rng.randrange(len(whole))
-        data = mutate_bytes(whole[place], rng)
+        place = rng.randrange(len(contents))
+        data = mutate_bytes(contents[place], rng)
         result = survives_loading(data, tmp_path, f"model {models()[place][0]}, bytes, seed {seed}")
         if isinstance(result, torch.nn.Module):  # of bytes that mean nothing, as spaces
             _, tensors, description = models()[place]

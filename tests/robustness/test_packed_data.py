@@ -23,7 +23,7 @@ CARD = DatasetCard(
     target_size=1,
     time_unit="s",
     sizes=(0, 0, 0),
-    source="nobody",
+    source="invented",
     licence="none",
     split="none",
     loss="mse",
@@ -39,26 +39,30 @@ def batch(sequences):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "sensors"
+def intact(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("intact") / "sensors"
     return write_task(folder, CARD, train=batch(4), valid=batch(2), test=batch(3))
 
 
 def read_through(folder, *, verify):
     """Open a data set, and touch every value."""
     data = open_task(folder, verify=verify)
-    batches = [one for one in (data.train, data.valid, data.test) if one is not None]
+    batches = [
+        arrow_table
+        for arrow_table in (data.train, data.valid, data.test)
+        if arrow_table is not None
+    ]
     return data, sum(t.nan_to_num().double().sum() for b in batches for t in b.tensors().values())
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts(part, tries, whole, tmp_path):
-    facts = json.loads((whole / "task.json").read_text())
+def test_absurd_facts(part, tries, intact, tmp_path):
+    content = json.loads((intact / "task.json").read_text())
     folder, refused = tmp_path / "sensors", 0
-    shutil.copytree(whole, folder)
+    shutil.copytree(intact, folder)
     for seed in seeds(part, tries("packed data, facts", few=40, full=2500)):
         rng = random.Random(seed)
-        (folder / "task.json").write_text(json.dumps(mutate_tree(facts, rng)))
+        (folder / "task.json").write_text(json.dumps(mutate_tree(content, rng)))
         what = f"packed data, facts, seed {seed}"
         result = survives(lambda seed=seed: read_through(folder, verify=seed % 2 == 0), what)
         refused += isinstance(result, TauflowError)
@@ -66,14 +70,14 @@ def test_absurd_facts(part, tries, whole, tmp_path):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_damaged_bytes(part, tries, whole, tmp_path):
+def test_damaged_bytes(part, tries, intact, tmp_path):
     folder = tmp_path / "sensors"
-    shutil.copytree(whole, folder)
-    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    shutil.copytree(intact, folder)
+    files = sorted(path.relative_to(intact) for path in intact.rglob("*") if path.is_file())
     for seed in seeds(part, tries("packed data, bytes", few=30, full=1500)):
         rng = random.Random(seed)
         file = rng.choice([Path("task.json"), *files])
-        (folder / file).write_bytes(mutate_bytes((whole / file).read_bytes(), rng))
+        (folder / file).write_bytes(mutate_bytes((intact / file).read_bytes(), rng))
         what = f"packed data, {file}, seed {seed}"
         survives(lambda seed=seed: read_through(folder, verify=seed % 2 == 0), what)
-        shutil.copyfile(whole / file, folder / file)
+        shutil.copyfile(intact / file, folder / file)

@@ -67,11 +67,11 @@ WAYS = (assign, through_data, through_set)
 
 def tensors_of(cell: nn.Module) -> list[tuple[nn.Module, str, str]]:
     """Return each parameter and buffer: its part, its name there and its whole name."""
-    found = []
-    for whole, _ in [*cell.named_parameters(), *cell.named_buffers()]:
-        path, _, name = whole.rpartition(".")
-        found.append((cell.get_submodule(path), name, whole))
-    return found
+    tensors = []
+    for full_name, _ in [*cell.named_parameters(), *cell.named_buffers()]:
+        path, _, name = full_name.rpartition(".")
+        tensors.append((cell.get_submodule(path), name, full_name))
+    return tensors
 
 
 def replacements(
@@ -82,13 +82,13 @@ def replacements(
     chosen = []
     for number in range(count):
         call = example(spec, *SIZE, masked=takes_masks(spec) and number % 2 == 1, **options)
-        part, name, whole = rng.choice(tensors_of(call.cell))
+        part, name, full_name = rng.choice(tensors_of(call.cell))
         how = rng.choice(sorted(changes))
         old = getattr(part, name).detach().clone()
         value = changes[how](old)
         if (value.shape == old.shape) is (changes is SHAPES):
             continue  # a square, transposed
-        chosen.append((call, f"{whole} {how} seed {seed}", part, name, whole, value))
+        chosen.append((call, f"{full_name} {how} seed {seed}", part, name, full_name, value))
     return chosen
 
 
@@ -117,11 +117,11 @@ def gradients(run, call: KernelCall) -> list[Tensor]:
 def test_another_shape_is_refused_by_name(row, tries):
     count = tries("parameters replaced by another shape", few=4, full=60)
     rng = random.Random(0)
-    for call, _, part, name, whole, value in replacements(row, SHAPES, seed=0, count=count):
+    for call, _, part, name, full_name, value in replacements(row, SHAPES, seed=0, count=count):
         reads = readers(row, call)
         rng.choice(WAYS)(part, name, value)
         for read in reads:
-            with pytest.raises(ShapeError, match=rf"{whole} has shape .*expected"):
+            with pytest.raises(ShapeError, match=rf"{full_name} has shape .*expected"):
                 read()
 
 
@@ -154,12 +154,14 @@ def test_another_shape_between_forward_and_backward(row, tries):
     for call, what, part, name, _, value in replacements(row, SHAPES, seed=1, count=count):
         if name not in part._parameters:
             continue
-        found = gradients_of_damaged(spec.run, call, part, name, value)
-        if found is None:
+        gradients_of_damage = gradients_of_damaged(spec.run, call, part, name, value)
+        if gradients_of_damage is None:
             continue
-        whole = gradients(spec.run, call)[2:]
-        others = gradients_of_damaged(reference_loop, call, part, name, value) or whole
-        for actual, right, other in zip(found, whole, others, strict=True):
+        gradients_of_call = gradients(spec.run, call)[2:]
+        others = gradients_of_damaged(reference_loop, call, part, name, value) or gradients_of_call
+        for actual, right, other in zip(
+            gradients_of_damage, gradients_of_call, others, strict=True
+        ):
             assert (actual is None) is (right is None), what
             if actual is not None and not torch.allclose(actual, right, rtol=1e-4, atol=1e-5):
                 torch.testing.assert_close(actual, other, msg=lambda m, w=what: f"{w}: {m}")

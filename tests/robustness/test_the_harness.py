@@ -25,9 +25,9 @@ def test_a_greedy_block_is_ended():
 
 def test_damage_is_seeded_and_damages():
     data, tree = bytes(range(200)), {"a": [1, {"b": 2}], "c": "text"}
-    for damage, whole in ((mutate_bytes, data), (mutate_tree, tree)):
-        first, again = ([damage(whole, random.Random(s)) for s in range(200)] for _ in range(2))
+    for damage, original in ((mutate_bytes, data), (mutate_tree, tree)):
+        first, again = ([damage(original, random.Random(s)) for s in range(200)] for _ in range(2))
         assert repr(first) == repr(again)
-        assert sum(repr(value) != repr(whole) for value in first) > 150
+        assert sum(repr(value) != repr(original) for value in first) > 150
     assert data == bytes(range(200))
     assert tree == {"a": [1, {"b": 2}], "c": "text"}

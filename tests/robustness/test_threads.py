@@ -71,12 +71,12 @@ def at_once(work: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize("shared", [True, False], ids=["one model", "several"])
 def test_threads_train_side_by_side(name, shared, tries):
-    one, others = seeded(name), [seeded(name) for _ in range(THREADS)]
-    expected = [step(one, number) for number in range(THREADS)]
+    rnn_of_all, others = seeded(name), [seeded(name) for _ in range(THREADS)]
+    expected = [step(rnn_of_all, number) for number in range(THREADS)]
     rounds = tries(f"steps of {THREADS} threads", few=6, full=300)
 
     def work(number: int) -> None:
-        rnn = one if shared else others[number]
+        rnn = rnn_of_all if shared else others[number]
         for turn in range(rounds):
             for got, right in zip(step(rnn, number), expected[number], strict=True):
                 assert torch.equal(got, right), f"{name}, thread {number}, turn {turn}"

@@ -35,12 +35,12 @@ from tauflow_papers.experiments.run.row_jobs import make_job
 ROOT = Path(__file__).parents[3]
 STORED = StoredResults(ROOT / "papers" / "results", ROOT / "docs" / "gallery")
 CLAIMS = load_claims()
-EVERY = [claim for own in CLAIMS.values() for claim in own]
+EVERY = [claim for claims in CLAIMS.values() for claim in claims]
 
 
 @pytest.fixture(scope="module")
 def judged():
-    return {paper: judge_claims(own, STORED) for paper, own in CLAIMS.items()}
+    return {paper: judge_claims(claims, STORED) for paper, claims in CLAIMS.items()}
 
 
 def test_bounds_are_moved_one_at_a_time_and_nothing_else_is():
@@ -48,14 +48,14 @@ def test_bounds_are_moved_one_at_a_time_and_nothing_else_is():
     moved = move_bounds(rule)
     assert len(moved) == 6
     numbers = [
-        [node.value for node in ast.walk(ast.parse(one)) if isinstance(node, ast.Constant)]
-        for one in moved
+        [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+        for text in moved
     ]
-    changed = [sorted({*one} - {1, "x", 2, 8, 0}) for one in numbers]
+    changed = [sorted({*number} - {1, "x", 2, 8, 0}) for number in numbers]
     expected = [[0.9, 1.5, 8.0], [0.9, 1.5, 12.0], [0.88, 1.5, 10], [0.92, 1.5, 10]]
     expected += [[0.9, 1.2, 10], [0.9, 1.8, 10]]
-    for one, other in zip(changed, expected, strict=True):
-        assert one == pytest.approx([value for value in other if value != 8.0])
+    for numbers_changed, other in zip(changed, expected, strict=True):
+        assert numbers_changed == pytest.approx([value for value in other if value != 8.0])
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_bounds_are_moved_one_at_a_time_and_nothing_else_is():
 )
 def test_a_verdict_near_its_bound_is_marked(value, depends, tmp_path):
     claim = Claim("c", "says", "here", command="x", values={"a": str(value)}, holds="a > 5.5")
-    one = judge_claim(claim, StoredResults(tmp_path, tmp_path))
-    assert one.has_bounds
-    assert one.depends == depends
-    text = write({"cfc": [one]})
+    claim_ = judge_claim(claim, StoredResults(tmp_path, tmp_path))
+    assert claim_.has_bounds
+    assert claim_.depends == depends
+    text = write({"cfc": [claim_]})
     assert f"1 verdict came from rules with bounds; {int(depends)} of them" in text
 
 
@@ -82,12 +82,12 @@ def test_there_are_claims_of_every_paper():
 
 
 def test_every_decided_claim_says_what_was_measured(judged):
-    for own in judged.values():
-        for one in own:
-            if one.verdict in VERDICTS[:3]:
-                assert one.measured, one.claim.name
-            if one.verdict in VERDICTS[1:]:
-                assert one.claim.reason or one.missing or one.lacks, one.claim.name
+    for claims in judged.values():
+        for claim in claims:
+            if claim.verdict in VERDICTS[:3]:
+                assert claim.measured, claim.claim.name
+            if claim.verdict in VERDICTS[1:]:
+                assert claim.claim.reason or claim.missing or claim.lacks, claim.claim.name
 
 
 @pytest.mark.parametrize("claim", EVERY, ids=[claim.name for claim in EVERY])
@@ -100,7 +100,7 @@ def test_reasons_have_no_typed_results(claim):
 def test_the_page_is_the_one_of_today(judged):
     """Written by ``tauflow claims --page``, see there."""
     pages = make_pages(judged)
-    assert {one.stem for one in (ROOT / "docs").glob("claims*.md")} == pages.keys()
+    assert {page.stem for page in (ROOT / "docs").glob("claims*.md")} == pages.keys()
     for stem, text in pages.items():
         assert (ROOT / "docs" / f"{stem}.md").read_text("utf-8") == text
 
@@ -182,15 +182,15 @@ def example(**changes):
 )
 def test_the_rule_gives_the_verdict(tmp_path, slow, verdict):
     write_study(tmp_path, slow=slow, fast=1)
-    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
-    assert (one.verdict, one.measured) == (verdict, f"{slow} times")
+    judged_claim = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert (judged_claim.verdict, judged_claim.measured) == (verdict, f"{slow} times")
 
 
 def test_without_the_result_nothing_is_measured(tmp_path):
     stored = StoredResults(tmp_path, tmp_path)
-    one = judge_claim(example(), stored)
-    assert (one.verdict, one.measured) == ("not measured yet", "")
-    assert "one.json" in one.missing
+    judged_claim = judge_claim(example(), stored)
+    assert (judged_claim.verdict, judged_claim.measured) == ("not measured yet", "")
+    assert "one.json" in judged_claim.missing
     with pytest.raises(MissingResultError, match="has no runs of ltc"):
         stored.mean("ltc-table-6", "ltc")
 
@@ -201,8 +201,8 @@ def test_reasons_are_filled_in_and_decide_nothing(tmp_path):
     add_runs(tmp_path, "ltc", [2.0])
     stored = StoredResults(tmp_path, tmp_path)
     text = "an LTC has {mean('ltc-table-6', 'ltc'):.1f}, {ratio:.0f}"
-    one = judge_claim(example(reason=text), stored)
-    assert (one.verdict, one.reason) == ("holds", "an LTC has 2.0, 10")
+    judged_claim = judge_claim(example(reason=text), stored)
+    assert (judged_claim.verdict, judged_claim.reason) == ("holds", "an LTC has 2.0, 10")
     other = judge_claim(example(reason="{mean('ltc-table-6', 'lstm'):.1f}"), stored)
     assert other.verdict == "holds"
     assert other.reason == "What would explain it is not stored: ltc-table-6 has no runs of lstm."
@@ -222,15 +222,18 @@ def test_many_rows_that_lack_the_same_are_counted(tmp_path):
         holds="len(a) == 2",
         in_part="",
     )
-    one = judge_claim(several, stored)
-    assert one.measured == "2.25"
-    assert one.lacks.startswith("ltc-table-6, ct-rnn: 2 of 3 seeds; ltc-table-6, ct-gru: ")
+    judged_claim = judge_claim(several, stored)
+    assert judged_claim.measured == "2.25"
+    assert judged_claim.lacks.startswith("ltc-table-6, ct-rnn: 2 of 3 seeds; ltc-table-6, ct-gru: ")
 
 
 def test_a_study_without_the_number_is_missing(tmp_path):
     write_study(tmp_path, slow=10)
-    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
-    assert (one.verdict, one.missing) == ("not measured yet", "study one has no fast")
+    judged_claim = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert (judged_claim.verdict, judged_claim.missing) == (
+        "not measured yet",
+        "study one has no fast",
+    )
 
 
 def test_a_wrong_expression_names_its_claim(tmp_path):
@@ -289,12 +292,14 @@ def add_runs(folder, row, tests):
 def test_rows_without_enough_seeds_decide_nothing(tmp_path, ltc, lstm, verdict):
     add_runs(tmp_path, "ltc", ltc)
     add_runs(tmp_path, "lstm", lstm)
-    one = judge_claim(example(**ROWS), StoredResults(tmp_path, tmp_path))
-    assert one.verdict == verdict
-    assert one.lacks == ("" if len(lstm) > 2 else "ltc-table-6, lstm: 2 of 3 seeds")
-    assert one.measured.startswith(f"{ltc[1]:.1f}, ")
-    page = write({"ltc": [one]})
-    assert ("A verdict needs more of ltc-table-6, lstm: 2 of 3 seeds." in page) == bool(one.lacks)
+    judged_claim = judge_claim(example(**ROWS), StoredResults(tmp_path, tmp_path))
+    assert judged_claim.verdict == verdict
+    assert judged_claim.lacks == ("" if len(lstm) > 2 else "ltc-table-6, lstm: 2 of 3 seeds")
+    assert judged_claim.measured.startswith(f"{ltc[1]:.1f}, ")
+    page = write({"ltc": [judged_claim]})
+    assert ("A verdict needs more of ltc-table-6, lstm: 2 of 3 seeds." in page) == bool(
+        judged_claim.lacks
+    )
 
 
 def test_what_one_claim_lacks_is_not_held_against_the_next(tmp_path):
@@ -317,9 +322,9 @@ def test_a_study_of_trained_networks_needs_three(tmp_path, networks, verdict):
 def test_numbers_that_cannot_be_traced_are_marked(tmp_path):
     write_study(tmp_path, slow=10, fast=1)
     (tmp_path / "traced.txt").write_text("0123\n")
-    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
-    assert one.untraced
-    assert "10 times §" in write({"ltc": [one]})
+    judged_claim = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert judged_claim.untraced
+    assert "10 times §" in write({"ltc": [judged_claim]})
 
 
 def test_verdicts_of_tests_say_so():

@@ -52,12 +52,12 @@ def test_adversarial_inputs_raise_the_loss_more_than_noise_does() -> None:
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_masks_hold_entries_at_zero(share: float) -> None:
     torch.manual_seed(0)
-    kept = (torch.rand(40, 40) >= share).float()
-    mask = generalisation._Mask(kept)
+    entries = (torch.rand(40, 40) >= share).float()
+    mask = generalisation._Mask(entries)
     matrix = torch.randn(40, 40, requires_grad=True)
     (gradient,) = torch.autograd.grad(mask(matrix).square().sum(), matrix)
     assert float((mask(matrix) == 0).float().mean()) == pytest.approx(share, abs=0.05)
-    assert bool((gradient[kept == 0] == 0).all())
+    assert bool((gradient[entries == 0] == 0).all())
 
 
 class _Sum(nn.Module):

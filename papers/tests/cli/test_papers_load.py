@@ -19,6 +19,6 @@ def test_reproduce_leaves_a_busy_machine_to_others(call, monkeypatch, processes,
     monkeypatch.setattr(os, "getloadavg", lambda: (processes, 0.0, 0.0), raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "")
-    said = call("reproduce", "no-such-thing", "--no-such-option", code=2).output
+    output = call("reproduce", "no-such-thing", "--no-such-option", code=2).output
     assert torch.get_num_threads() == threads
-    assert (f"load {processes:.0f} on 2 cores: using one thread" in said) == (threads == 1)
+    assert (f"load {processes:.0f} on 2 cores: using one thread" in output) == (threads == 1)

@@ -30,12 +30,12 @@ def test_results_come_with_the_package(package, tmp_path):
 
 
 def test_results_of_the_current_folder_go_first(package, tmp_path):
-    own = tmp_path / "results"
-    own.mkdir()
+    folder = tmp_path / "results"
+    folder.mkdir()
     assert choose_results(None) == package / "papers/results"  # which is empty
-    (own / "one.jsonl").write_text("")
-    assert choose_results(None, "one").resolve() == own
-    assert choose_results(None).resolve() == own
+    (folder / "one.jsonl").write_text("")
+    assert choose_results(None, "one").resolve() == folder
+    assert choose_results(None).resolve() == folder
 
 
 def test_a_wheel_holds_them_inside_of_the_package(package):

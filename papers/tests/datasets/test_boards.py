@@ -39,10 +39,10 @@ def simulate_one(simulate, rng_state, equation, duration):
     ours = simulate(np.random.RandomState(rng_state))
     times = np.arange(ours.shape[1]) * duration / ours.shape[1]
     start, derive = equation(np.random.RandomState(rng_state))
-    found = solve_ivp(
+    ivp = solve_ivp(
         derive, (0, times[-1]), start, t_eval=times, rtol=1e-9, atol=1e-9, method="LSODA"
     )
-    return ours[0], found.y.T
+    return ours[0], ivp.y.T
 
 
 def test_the_repressilator_follows_its_equations(monkeypatch):
@@ -110,10 +110,10 @@ def test_half_of_the_generated_values_are_measured_at_increasing_times():
 
 def test_steps_become_rows_of_their_sequences():
     mask = np.array([[True, True], [True, False]])
-    found = flatten_sequences(
+    columns = flatten_sequences(
         {"x": np.array([[1.0, 2.0], [3.0, 4.0]]), "y": np.array([7, 8])}, mask
     )
-    assert {name: values.tolist() for name, values in found.items()} == {
+    assert {name: values.tolist() for name, values in columns.items()} == {
         "sequence": [0, 0, 1],
         "x": [1.0, 2.0, 3.0],
         "y": [7, 7, 8],

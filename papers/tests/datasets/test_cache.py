@@ -94,11 +94,11 @@ def test_damaged_entry_is_built_again(tmp_path_factory, where, damage):
         build = Builder()
         load_or_parse("toy", [], 1, build)
         (entry,) = folder.iterdir()
-        whole = entry.read_bytes()
+        content = entry.read_bytes()
         # The first 8 bytes say how long the header is; any other byte is flipped, or all is cut.
-        at = 8 + where % (len(whole) - 8)
-        flipped = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
-        spoiled = {"cut": whole[:at], "flip": flipped, "empty": b"", "other": b"<html>" * 9}
+        at = 8 + where % (len(content) - 8)
+        flipped = content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
+        spoiled = {"cut": content[:at], "flip": flipped, "empty": b"", "other": b"<html>" * 9}
         entry.write_bytes(spoiled[damage])
         again = load_or_parse("toy", [], 1, build)
         assert again["x"].tolist() == build.arrays["x"].tolist()

@@ -53,8 +53,8 @@ def test_published_numbers_of_steps_remain(data, drop, steps):
 
 def test_removal_is_that_of_the_published_generator(kept_only):
     generator = torch.Generator().manual_seed(56789)
-    kept = sample_remaining_steps(3, 182, 0.7)
-    for row in kept:
+    remaining_steps = sample_remaining_steps(3, 182, 0.7)
+    for row in remaining_steps:
         gone = torch.randperm(182, generator=generator)[:127].tolist()
         assert row.tolist() == sorted(set(range(182)) - set(gone))
 
@@ -84,11 +84,11 @@ def test_splines_pass_through_what_remains(data, kept_only):
 
 def test_ends_are_filled_with_the_first_and_last_value():
     values = np.random.RandomState(0).randn(4, 182, 3)
-    kept = np.array([[0, 50, 181], [2, 50, 181], [0, 50, 179], [2, 50, 179]])
-    filled = fill_by_spline(Trials(values, kept, np.zeros(4, np.int64)))
+    remaining_steps = np.array([[0, 50, 181], [2, 50, 181], [0, 50, 179], [2, 50, 179]])
+    filled = fill_by_spline(Trials(values, remaining_steps, np.zeros(4, np.int64)))
     np.testing.assert_allclose(filled[:, 50], values[:, 50])
-    np.testing.assert_allclose(filled[:, 0], values[np.arange(4), kept[:, 0]])
-    np.testing.assert_allclose(filled[:, -1], values[np.arange(4), kept[:, -1]])
+    np.testing.assert_allclose(filled[:, 0], values[np.arange(4), remaining_steps[:, 0]])
+    np.testing.assert_allclose(filled[:, -1], values[np.arange(4), remaining_steps[:, -1]])
 
 
 def test_zeros_stand_where_nothing_was_observed(data):

@@ -25,13 +25,13 @@ NOT_HERE = {"har", "power", "person-activity", "speech-commands"}
 
 def listed():
     """Return the options and what is hashed with them, by data set."""
-    found = defaultdict(set)
+    names_by_options = defaultdict(set)
     for name in registry.DATASETS:
         for key in get_content_digests(name):
             options, names, part = key.split()
             assert part in ("train", "valid", "test")
-            found[name, options].add(names)
-    return {key: names.pop() for key, names in found.items() if len(names) == 1}
+            names_by_options[name, options].add(names)
+    return {key: names.pop() for key, names in names_by_options.items() if len(names) == 1}
 
 
 def options_of(text):
@@ -68,10 +68,10 @@ def test_content_is_the_listed_one(name, options):
 def task(card, **changed):
     """Return a task of 2, 0 and 2 sequences of 3 steps that agrees with its card."""
     width = (card.input_size,) if card.image_size is None else card.image_size
-    whole = (2, 3) if card.per_step else (2,)
-    y = torch.zeros(*whole, card.target_size)
+    shape = (2, 3) if card.per_step else (2,)
+    y = torch.zeros(*shape, card.target_size)
     if card.task == "classify":
-        y = torch.zeros(whole, dtype=torch.int64)
+        y = torch.zeros(shape, dtype=torch.int64)
     batch = SequenceBatch(**{"x": torch.zeros(2, 3, *width), "y": y, **changed})
     return TaskData(card, batch, None, batch)
 
@@ -155,8 +155,8 @@ def test_content_is_known_by_the_options_that_differ_from_the_defaults(load):
     assert load(data, {"default y train": other}, scale=2.0)
     with pytest.raises(DataError, match="train part: the content of y"):
         load(data, {"part=b,scale=2 y train": other}, scale=2, part="b")
-    given = {"split": "random", "length": 32}
-    assert get_non_default_options(load_occupancy, given) == {"length": 32}
+    options = {"split": "random", "length": 32}
+    assert get_non_default_options(load_occupancy, options) == {"length": 32}
 
 
 def test_everything_covers_what_is_there_and_what_is_not():

@@ -51,7 +51,7 @@ def test_a_pulse_lasts_as_many_bins_as_asked(width):
 
 @pytest.mark.slow
 def test_number_of_pulses_is_poisson():
-    # Pulses one bin wide at bins of their own can be counted.
+    # Pulses one bin wide at separate bins can be counted.
     options = {"pulse_width": 1, "replacement": False, "sizes": (2000, 0, 1)}
     for extra, mean in (({}, 12.0), ({**TWO, "shape": "disk"}, 6.0), ({**TWO}, 12.0)):
         count = (load(**options, **extra).train.x != 0).any(-1).sum(1).double()

@@ -109,9 +109,9 @@ def test_fitting_equals_plain_slices(texts, steps):
     for keep, cut in (("last", slice(-steps, None)), ("first", slice(steps))):
         ids, mask = pad_or_truncate(tokens, counts, steps, keep)
         for text, row, valid in zip(texts, ids, mask, strict=True):
-            kept = text[cut]
-            assert row.tolist() == [0] * (steps - len(kept)) + kept
-            assert valid.tolist() == [False] * (steps - len(kept)) + [True] * len(kept)
+            piece = text[cut]
+            assert row.tolist() == [0] * (steps - len(piece)) + piece
+            assert valid.tolist() == [False] * (steps - len(piece)) + [True] * len(piece)
 
 
 def tables(folder):

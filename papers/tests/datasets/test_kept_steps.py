@@ -9,10 +9,10 @@ from tauflow_papers.datasets.kept_steps import drop_frames, dt_from_positions
 
 @given(st.sets(st.integers(0, 200), min_size=1))
 def test_gaps_add_up_to_the_positions(positions):
-    kept = np.array(sorted(positions))
-    gaps = dt_from_positions(kept)
+    steps = np.array(sorted(positions))
+    gaps = dt_from_positions(steps)
     assert gaps.dtype == np.float32
-    assert (gaps.cumsum() - 1 == kept).all()
+    assert (gaps.cumsum() - 1 == steps).all()
 
 
 @pytest.mark.parametrize("positions", [[0, 2, 2], [3, 1], [-1, 0]])

@@ -75,31 +75,31 @@ def test_frames_are_standardized_one_by_one():
 
 
 def test_one_seed_one_world():
-    one, same, other = load(), load(), load(seed=1)
-    for name, batch in parts(one).items():
+    first, same, other = load(), load(), load(seed=1)
+    for name, batch in parts(first).items():
         assert torch.equal(batch.x, parts(same)[name].x)
         assert torch.equal(batch.y, parts(same)[name].y)
         assert not torch.equal(batch.y, parts(other)[name].y)
 
 
 def test_a_part_does_not_depend_on_other_sizes_nor_drives_on_images():
-    one, more = load(), load(sizes=(8, 0, 5))
-    assert torch.equal(more.train.x[:6], one.train.x)
-    assert torch.equal(more.test.x[:3], one.test.x)
+    few, more = load(), load(sizes=(8, 0, 5))
+    assert torch.equal(more.train.x[:6], few.train.x)
+    assert torch.equal(more.test.x[:3], few.test.x)
     larger = load(image_size=(36, 64))
-    assert torch.equal(larger.train.y, one.train.y)
+    assert torch.equal(larger.train.y, few.train.y)
     # Four small pixels of the larger images make one of the smaller, noise and edges aside.
     pooled = torch.nn.functional.avg_pool2d(larger.train.x.flatten(0, 1), 2)
-    assert (pooled - one.train.x.flatten(0, 1)).abs().mean() < 0.025
+    assert (pooled - few.train.x.flatten(0, 1)).abs().mean() < 0.025
 
 
 def test_no_drive_is_in_two_parts():
-    found = [
-        hashlib.sha256(drive.numpy().tobytes()).hexdigest()
+    digests = [
+        hashlib.sha256(sequence.numpy().tobytes()).hexdigest()
         for batch in parts(load(sizes=(20, 10, 10), noise=0.0)).values()
-        for drive in (*batch.x, *batch.y)
+        for sequence in (*batch.x, *batch.y)
     ]
-    assert len(set(found)) == len(found) == 80
+    assert len(set(digests)) == len(digests) == 80
 
 
 def test_targets_are_the_change_of_the_cars_heading():

@@ -18,22 +18,26 @@ def path(request, tmp_path):
 
 
 def test_numbers_and_cells_are_read(path):
-    found = read_matlab(path)
-    assert set(found) == {"cells", "y"}
-    assert found["y"].tolist() == [[1, 2, 3]]
-    assert [cell.tolist() for cell in found["cells"]] == [[[0, 1, 2], [3, 4, 5]], [[], []], [[0.5]]]
+    matlab = read_matlab(path)
+    assert set(matlab) == {"cells", "y"}
+    assert matlab["y"].tolist() == [[1, 2, 3]]
+    assert [cell.tolist() for cell in matlab["cells"]] == [
+        [[0, 1, 2], [3, 4, 5]],
+        [[], []],
+        [[0.5]],
+    ]
 
 
 def test_every_cut_within_a_variable_is_noticed(path):
-    whole, expected = path.read_bytes(), read_matlab(path)
-    for size in range(0, len(whole) - 8, 7):
-        path.write_bytes(whole[:size])
+    content, expected = path.read_bytes(), read_matlab(path)
+    for size in range(0, len(content) - 8, 7):
+        path.write_bytes(content[:size])
         try:
-            found = read_matlab(path)
+            matlab = read_matlab(path)
         except DataError:
             continue
         # A file that ends between two variables has the ones before.
-        assert {name: str(value) for name, value in found.items()}.items() <= {
+        assert {name: str(value) for name, value in matlab.items()}.items() <= {
             name: str(value) for name, value in expected.items()
         }.items()
 

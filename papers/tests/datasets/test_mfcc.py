@@ -20,10 +20,10 @@ def test_a_second_has_161_frames():
 def test_coefficients_follow_their_definition():
     rng = np.random.RandomState(0)
     signal, window, mels = rng.randn(130), 40, 6
-    found = mfcc(signal, rate=8000, window=window, mels=mels, coefficients=6)
+    coefficients_ = mfcc(signal, rate=8000, window=window, mels=mels, coefficients=6)
     mirrored = np.concatenate([signal[20:0:-1], signal, signal[-2:-22:-1]])
     filters = mel_filters(8000, window, mels)
-    for frame in range(len(found)):
+    for frame in range(len(coefficients_)):
         part = mirrored[20 * frame : 20 * frame + window]
         part = part * (np.sin(np.pi * np.arange(window) / window) ** 2)
         angles = -2j * np.pi * np.outer(np.arange(21), np.arange(window)) / window
@@ -32,16 +32,16 @@ def test_coefficients_follow_their_definition():
         for k in range(6):
             waves = np.cos(np.pi / mels * (np.arange(mels) + 0.5) * k)
             scale = np.sqrt((1 if k == 0 else 2) / mels)
-            assert found[frame, k] == pytest.approx(scale * (waves @ loudness), abs=1e-9)
-    assert len(found) == 1 + 130 // 20
+            assert coefficients_[frame, k] == pytest.approx(scale * (waves @ loudness), abs=1e-9)
+    assert len(coefficients_) == 1 + 130 // 20
 
 
 def test_values_are_those_of_torchaudio():
-    found = mfcc(0.1 * np.random.RandomState(0).randn(16_000), **PUBLISHED)
+    coefficients = mfcc(0.1 * np.random.RandomState(0).randn(16_000), **PUBLISHED)
     # torchaudio 2.11.0, MFCC(n_mfcc=20, log_mels=True, melkwargs={"n_fft": 200, "n_mels": 64}), in
     # double precision with its filters in single precision.
     theirs = [-10.40044924, -13.36464117, -1.57600728, -3.46234032]
-    np.testing.assert_allclose(found[3, :4], theirs, atol=5e-5)
+    np.testing.assert_allclose(coefficients[3, :4], theirs, atol=5e-5)
 
 
 def test_the_cosine_transform_is_that_of_scipy():

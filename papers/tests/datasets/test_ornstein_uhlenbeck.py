@@ -45,8 +45,8 @@ def test_moments_and_autocorrelation(process, interval):
     assert path.var() == pytest.approx(variance, rel=6 / math.sqrt(independent))
     away = path - path.mean()
     for lag in (1, 2, 5):
-        found = (away[lag:] * away[:-lag]).mean() / path.var()
-        assert found == pytest.approx(decay**lag, abs=5 / math.sqrt(independent))
+        correlation = (away[lag:] * away[:-lag]).mean() / path.var()
+        assert correlation == pytest.approx(decay**lag, abs=5 / math.sqrt(independent))
     across = np.corrcoef(path.T) - np.eye(path.shape[1])
     assert np.abs(across).max() < 6 * math.sqrt(path.shape[1] / independent)
 
@@ -60,13 +60,13 @@ def test_default_process_is_the_published_one():
 def test_steps_of_any_length_have_the_same_law():
     # From a known start, two half steps and one whole step must agree in mean and variance.
     process, many = OrnsteinUhlenbeckProcess(tau=2.0, noise=0.8), 200_000
-    one = process.sample(1, many, 1.0, np.random.RandomState(0), start=5.0)[-1]
+    path = process.sample(1, many, 1.0, np.random.RandomState(0), start=5.0)[-1]
     two = process.sample(2, many, 0.5, np.random.RandomState(1), start=5.0)[-1]
     expected = 1.0 + 4.0 * math.exp(-0.5)
-    assert one.mean() == pytest.approx(expected, abs=0.005)
+    assert path.mean() == pytest.approx(expected, abs=0.005)
     assert two.mean() == pytest.approx(expected, abs=0.005)
-    assert one.var() == pytest.approx(two.var(), rel=0.02)
-    assert one.var() == pytest.approx(0.16 * (1 - math.exp(-1.0)), rel=0.02)
+    assert path.var() == pytest.approx(two.var(), rel=0.02)
+    assert path.var() == pytest.approx(0.16 * (1 - math.exp(-1.0)), rel=0.02)
 
 
 def test_without_noise_the_path_relaxes_to_the_mean():

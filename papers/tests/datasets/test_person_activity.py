@@ -26,7 +26,7 @@ def script_recordings(rows):
         if name != last:
             recordings.append(([], [], [], name))
             last, before = name, ticks - 5_000_000
-        one_hot = [float(tag == one) for one in TAGS]
+        one_hot = [float(tag == tag_) for tag_ in TAGS]
         recordings[-1][0].append([*one_hot, float(x), float(y), float(z)])
         recordings[-1][1].append(ACTIVITIES[label])
         recordings[-1][2].append((ticks - before) / 1e6)
@@ -98,8 +98,8 @@ def test_split_by_subject_keeps_people_apart(load, rows, setting):
     data = load(setting=setting, split="by_subject")
     owner = {np.float32(row[4:7]).tobytes(): row[0][0] for row in rows}
     for part, people in ((data.train, "ABC"), (data.valid, "D"), (data.test, "E")):
-        found = {owner[p.tobytes()] for p in part.x[..., 4:].reshape(-1, 3).numpy()}
-        assert found == set(people)
+        people_in_part = {owner[p.tobytes()] for p in part.x[..., 4:].reshape(-1, 3).numpy()}
+        assert people_in_part == set(people)
 
 
 def test_thinning_by_hand():

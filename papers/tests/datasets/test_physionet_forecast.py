@@ -73,11 +73,11 @@ def test_a_day_is_given_and_the_next_one_asked_for(load):
 def test_what_is_given_says_nothing_of_the_second_day(load):
     first, second = load(), load(late=5.0)
     for name in ("train", "test"):
-        one, other = getattr(first, name), getattr(second, name)
+        part, other = getattr(first, name), getattr(second, name)
         for field in ("mask", "dt", "observed"):
-            assert torch.equal(getattr(one, field), getattr(other, field))
-        seen = one.observed[..., HR]
-        x, z = one.x[..., HR][seen], other.x[..., HR][seen]
+            assert torch.equal(getattr(part, field), getattr(other, field))
+        seen = part.observed[..., HR]
+        x, z = part.x[..., HR][seen], other.x[..., HR][seen]
         # But for the scale, which is learned of both days.
         assert np.corrcoef(x, z)[0, 1] == pytest.approx(1, abs=1e-6)
 

@@ -83,14 +83,14 @@ def test_steps_average_what_was_measured_in_them():
     values = rng.normal(size=(80, WIDTH))
     observed = rng.random((80, WIDTH)) < 0.3
     table = {"counts": counts, "times": times, "values": values, "observed": observed}
-    means, found = average_hours(table)
+    means, counted = average_hours(table)
     owner = np.repeat([0, 1, 2], counts)
     for record, step in ((0, 0), (0, 23), (2, 11), (1, 5)):
         late = np.inf if step == 23 else 2 * step + 2
         rows = (owner == record) & (times >= 2 * step) & (times < late)
         for column in (HR, TEMP, AGE):
             there = values[rows & observed[:, column], column]
-            assert found[record, step, column] == len(there)
+            assert counted[record, step, column] == len(there)
             expected = there.mean() if len(there) else np.nan
             np.testing.assert_allclose(means[record, step, column], expected)
 

@@ -51,10 +51,12 @@ def test_first_minute_and_missing_ones(tmp_path, end):
 def test_columns_keep_their_last_value(rows):
     values = np.array([[7, 7], *rows], float)
     values[values == 0] = np.nan
-    kept, expected = list(values[0]), []
+    row_values, expected = list(values[0]), []
     for row in values:
-        kept = [old if np.isnan(new) else new for old, new in zip(kept, row, strict=True)]
-        expected.append(kept)
+        row_values = [
+            old if np.isnan(new) else new for old, new in zip(row_values, row, strict=True)
+        ]
+        expected.append(row_values)
     assert forward_fill(values, "f").tolist() == expected
 
 

@@ -48,9 +48,13 @@ def test_windows_follow_the_protocol_step_by_step(raw):
 def test_split_by_time_is_in_order(raw):
     data = load_or_skip("power-hourly", split="by_time")
     assert data.sizes == data.card.sizes == (810, 108, 162)
-    kept = 34588 - 3458 - 5188
-    mean, std = raw[:kept].mean(0), raw[:kept].std(0)
-    for part, start in ((data.train, 0), (data.valid, kept), (data.test, kept + 3458)):
+    train_steps = 34588 - 3458 - 5188
+    mean, std = raw[:train_steps].mean(0), raw[:train_steps].std(0)
+    for part, start in (
+        (data.train, 0),
+        (data.valid, train_steps),
+        (data.test, train_steps + 3458),
+    ):
         expected = (raw[start : start + 32] - mean) / std
         np.testing.assert_allclose(part.x[0], expected[:, 1:], rtol=1e-4, atol=1e-5)
 

@@ -48,8 +48,8 @@ def test_marks_of_a_straight_road_lie_where_the_pinhole_formula_says(side, row):
     column, back = projected((front_of_row(row), 1.75 * side - 0.3, 0.0))
     assert back == pytest.approx(row + 0.5)
     near = np.arange(max(int(column) - 14, 0), min(int(column) + 15, 256))
-    found = centre(image[0, row], near)
-    assert found == pytest.approx(column, abs=0.25)
+    middle = centre(image[0, row], near)
+    assert middle == pytest.approx(column, abs=0.25)
 
 
 def test_a_mark_covers_as_many_pixels_as_it_is_wide():
@@ -109,9 +109,9 @@ def test_a_turn_to_the_left_bends_to_the_left(sign):
         front = front_of_row(row)
         left = sign * (80.0 - np.sqrt(80.0**2 - front**2))
         expected, _ = projected((front, left, 0.0))
-        found = centre(image[0, row], np.arange(int(expected) - 6, int(expected) + 7))
-        assert found == pytest.approx(expected, abs=0.3)
-        columns.append(found)
+        middle = centre(image[0, row], np.arange(int(expected) - 6, int(expected) + 7))
+        assert middle == pytest.approx(expected, abs=0.3)
+        columns.append(middle)
     assert sign * (columns[2] - columns[0]) > 10  # columns grow to the right
 
 

@@ -97,9 +97,11 @@ def test_split_by_time_is_in_order_and_uses_training_statistics(raw, protocol):
     assert hours.mean().item() == pytest.approx(0, abs=2e-3)
     assert hours.std().item() == pytest.approx(1, abs=2e-3)
     x, _ = raw
-    kept = 48204 - 4820 - 7230
-    assert torch.equal(data.valid.x[0, :, 5], torch.tensor(x[kept : kept + 32, 5]).float())
-    assert torch.equal(data.test.x[0, :, 4], torch.tensor(x[kept + 4820 :][:32, 4]).float())
+    train_steps = 48204 - 4820 - 7230
+    assert torch.equal(
+        data.valid.x[0, :, 5], torch.tensor(x[train_steps : train_steps + 32, 5]).float()
+    )
+    assert torch.equal(data.test.x[0, :, 4], torch.tensor(x[train_steps + 4820 :][:32, 4]).float())
 
 
 def test_impossible_options_are_refused():

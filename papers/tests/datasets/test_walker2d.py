@@ -37,16 +37,16 @@ def test_gaps_are_the_known_ones(data):
 
 def test_target_is_the_next_simulator_state(data):
     batch = data.test
-    whole = batch.dt[:, 1:] == 1
-    assert torch.equal(batch.y[:, :-1][whole], batch.x[:, 1:][whole])
-    assert not torch.equal(batch.y[:, :-1][~whole], batch.x[:, 1:][~whole])
+    is_next = batch.dt[:, 1:] == 1
+    assert torch.equal(batch.y[:, :-1][is_next], batch.x[:, 1:][is_next])
+    assert not torch.equal(batch.y[:, :-1][~is_next], batch.x[:, 1:][~is_next])
 
 
 def test_changes_are_next_states_less_present_ones(data):
     change = load_or_skip("walker2d", predict="change")
-    for one, other in ((data.valid, change.valid), (data.test, change.test)):
-        assert torch.equal(one.x, other.x)
-        assert torch.equal(one.y - one.x, other.y)
+    for states, other in ((data.valid, change.valid), (data.test, change.test)):
+        assert torch.equal(states.x, other.x)
+        assert torch.equal(states.y - states.x, other.y)
     with pytest.raises(ArgumentError, match="predict='change' is for kept frames"):
         load_or_skip("walker2d", predict="change", fill="spline")
 

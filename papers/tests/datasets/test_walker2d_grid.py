@@ -9,7 +9,7 @@ from tauflow.errors import UnknownNameError
 
 
 @pytest.fixture(scope="module")
-def kept():
+def kept_steps():
     return load_or_skip("walker2d")
 
 
@@ -34,9 +34,9 @@ def test_windows_span_84_steps(grid):
     assert bool(grid.test.y_mask[:, -1].any())  # the longest window ends there
 
 
-def test_kept_frames_and_their_targets_stay_as_they_are(grid, kept):
+def test_kept_frames_and_their_targets_stay_as_they_are(grid, kept_steps):
     for name in ("train", "valid", "test"):
-        filled, frames = getattr(grid, name), getattr(kept, name)
+        filled, frames = getattr(grid, name), getattr(kept_steps, name)
         steps = elapsed(frames).long()
         assert torch.equal(filled.y_mask.sum(1), torch.full((len(frames),), 64))
         index = steps[..., None].expand(-1, -1, 17)
@@ -44,21 +44,23 @@ def test_kept_frames_and_their_targets_stay_as_they_are(grid, kept):
         assert torch.equal(filled.y.gather(1, index), frames.y)
 
 
-def test_lost_frames_are_splines_and_the_end_is_padded(grid, kept):
+def test_lost_frames_are_splines_and_the_end_is_padded(grid, kept_steps):
     for row in (0, 7, 1900):
-        steps = elapsed(kept.test)[row].numpy()
+        steps = elapsed(kept_steps.test)[row].numpy()
         end = int(steps[-1])
-        spline = CubicSpline(steps, kept.test.x[row].double().numpy(), bc_type="natural")
+        spline = CubicSpline(steps, kept_steps.test.x[row].double().numpy(), bc_type="natural")
         expected = torch.from_numpy(spline(range(end + 1))).float()
         torch.testing.assert_close(grid.test.x[row, : end + 1, :17], expected, rtol=1e-4, atol=1e-5)
-        assert torch.equal(grid.test.x[row, end:, :17], kept.test.x[row, -1:].expand(84 - end, -1))
+        assert torch.equal(
+            grid.test.x[row, end:, :17], kept_steps.test.x[row, -1:].expand(84 - end, -1)
+        )
 
 
-def test_time_may_be_a_feature_of_kept_frames(kept):
+def test_time_may_be_a_feature_of_kept_frames(kept_steps):
     timed = load_or_skip("walker2d", time="feature")
     assert timed.train.dt is None
-    assert torch.equal(timed.test.x[..., :17], kept.test.x)
-    assert torch.equal(timed.test.x[..., 17], elapsed(kept.test))
+    assert torch.equal(timed.test.x[..., :17], kept_steps.test.x)
+    assert torch.equal(timed.test.x[..., 17], elapsed(kept_steps.test))
     assert timed.card.input_size == 18
 
 

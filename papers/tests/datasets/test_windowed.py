@@ -40,10 +40,10 @@ def test_standardise_by_hand():
     by = np.array([[1.0, 10.0], [3.0, 30.0]])
     assert standardise(np.array([[2.0, 40.0]]), by).tolist() == [[0.0, 2.0]]
     assert standardise(by[None], by[None]).tolist() == [[[-1.0, -1.0], [1.0, 1.0]]]
-    whole = standardise(by, by, is_global=True)
-    assert whole.mean() == pytest.approx(0, abs=1e-7)
-    assert whole.std() == pytest.approx(1)
-    assert whole.dtype == np.float32
+    standardised = standardise(by, by, is_global=True)
+    assert standardised.mean() == pytest.approx(0, abs=1e-7)
+    assert standardised.std() == pytest.approx(1)
+    assert standardised.dtype == np.float32
 
 
 def test_windows_stay_inside_their_recording():

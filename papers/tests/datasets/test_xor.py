@@ -112,10 +112,10 @@ def test_encodings_share_streams_and_span():
 
 
 def test_holdout_takes_the_end_of_the_training_part():
-    whole, held = load("xor-event"), load("xor-event", holdout=0.1)
+    plain, held = load("xor-event"), load("xor-event", holdout=0.1)
     assert held.sizes == held.card.sizes == (90_000, 10_000, 10_000)
-    assert torch.equal(torch.cat([held.train.x, held.valid.x]), whole.train.x)
-    assert torch.equal(held.test.x, whole.test.x)
+    assert torch.equal(torch.cat([held.train.x, held.valid.x]), plain.train.x)
+    assert torch.equal(held.test.x, plain.test.x)
 
 
 def streams(part):
@@ -132,22 +132,22 @@ def left(part, seen):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
 def test_unseen_streams_are_not_among_the_training_streams(name):
-    whole, data = load(name), load(name, test="unseen")
+    plain, data = load(name), load(name, test="unseen")
     assert data.sizes == data.card.sizes == (100_000, 0, 6_395)
-    assert torch.equal(data.train.x, whole.train.x)
-    assert streams(data.test) == left(whole.test, data.train)
-    assert len(data.test) / len(whole.test) == pytest.approx(1 - 0.3605)
+    assert torch.equal(data.train.x, plain.train.x)
+    assert streams(data.test) == left(plain.test, data.train)
+    assert len(data.test) / len(plain.test) == pytest.approx(1 - 0.3605)
 
 
 @pytest.mark.thorough
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
 def test_unseen_validation_leaves_out_what_is_trained_on(name):
-    whole, data = load(name, holdout=0.02), load(name, holdout=0.02, valid="unseen")
+    plain, data = load(name, holdout=0.02), load(name, holdout=0.02, valid="unseen")
     assert data.sizes == data.card.sizes == (98_000, 1_283, 10_000)
-    assert torch.equal(data.train.x, whole.train.x)
-    assert torch.equal(data.test.x, whole.test.x)
-    assert streams(data.valid) == left(whole.valid, data.train)
+    assert torch.equal(data.train.x, plain.train.x)
+    assert torch.equal(data.test.x, plain.test.x)
+    assert streams(data.valid) == left(plain.valid, data.train)
 
 
 def test_unseen_test_streams_are_not_those_held_out_either():

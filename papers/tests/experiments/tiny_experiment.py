@@ -9,7 +9,7 @@ from tauflow_papers.experiments.spec.parse import experiment_from_dict
 TINY = """
 name = "tiny"
 title = "A tiny pendulum"
-source = "Nobody 2020, Table 0"
+source = "Doe 2020, Table 0"
 loss = "mse"
 metric = "mse"
 seeds = 2
@@ -61,6 +61,6 @@ def tiny(**changes) -> Experiment:
 def without_times(record) -> dict:
     """All of a record that two runs of the same job must agree in, exactly."""
     timed = dict.fromkeys(("seconds", "seconds_per_epoch", "processor_seconds"), 0.0)
-    kept = {**asdict(record), "started": "", "command": "", **timed}
-    kept["history"] = [{**row, "seconds": 0.0} for row in record.history]
-    return kept
+    comparable = {**asdict(record), "started": "", "command": "", **timed}
+    comparable["history"] = [{**row, "seconds": 0.0} for row in record.history]
+    return comparable

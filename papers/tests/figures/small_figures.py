@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 NAMES = [
     name for name in FIGURES if name not in {*(entry.name for entry in ENTRIES), "gnode-figure-1"}
 ]
-"""Those of networks that remember pulses are tested in a file of their own."""
+"""Those of networks that remember pulses are tested in another file."""
 
 
 class Small:

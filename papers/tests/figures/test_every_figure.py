@@ -146,8 +146,8 @@ def test_closed_forms():
 
 
 def test_two_neurons_in_closed_form_follow_their_solver():
-    found = figure("cfc-figure-2")
-    for errors in found.findings.values():
+    drawn_figure = figure("cfc-figure-2")
+    for errors in drawn_figure.findings.values():
         assert errors["exponential"] < 1e-5
         assert errors["exponential"] < errors["corrected"] < errors["Algorithm 1"]
 
@@ -234,7 +234,7 @@ def test_stored_fits_are_those_of_the_table(number):
     assert len(lines) == 25
     for row in lines:
         name = row["network"]
-        own = [
+        errors = [
             run["valid"]
             for run in runs
             if (model := run["config"]["model"])["cell"] == cells.get(name, name.lower())
@@ -243,7 +243,7 @@ def test_stored_fits_are_those_of_the_table(number):
             and model["options"].get("units") in (None, 1000)
             and run["epochs"] == 2000
         ]
-        assert float(row["lowest training error"]) == pytest.approx(min(own), rel=1e-5)
+        assert float(row["lowest training error"]) == pytest.approx(min(errors), rel=1e-5)
 
 
 @pytest.mark.thorough
@@ -251,12 +251,12 @@ def test_circles_are_the_settings_that_were_run():
     made = figure("gnode-figure-8")
     runs = read_runs("gnode-figure-2")
     for name in ("rnn", "mgru", "gru"):
-        own = sorted(r["valid"] for r in runs if (r["row"], r["seed"]) == (f"{name}/square", 0))
+        scores = sorted(r["valid"] for r in runs if (r["row"], r["seed"]) == (f"{name}/square", 0))
         shown = numbers(
             [row for row in made.rows if row["network"].lower() == name], "validation MSE"
         )
-        assert len(own) == 27
-        np.testing.assert_allclose(shown, own, rtol=1e-5)
+        assert len(scores) == 27
+        np.testing.assert_allclose(shown, scores, rtol=1e-5)
 
 
 def test_without_stored_runs_a_figure_of_them_says_what_to_run(tmp_path):

@@ -71,12 +71,12 @@ def test_abscissas_and_what_counts_as_fixed_are_per_second():
         setting = {"RNN": GridPoint(1e-2, 1e-1, 100), "gnODE": GridPoint(1e-3, 1e-2, 10)}[name]
         network = train_network(FigureJob("small"), "gnode-figure-1", row, setting)
         # per time constant: 0.01 per second are 1e-4 of these, 1 of these is 100 per second
-        own = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)
-        assert len(own)
+        fixed_points = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)
+        assert len(fixed_points)
         shown = torch.as_tensor(result.arrays[f"{name}_abscissa"]).double()
-        torch.testing.assert_close(shown, 100 * own.abscissa, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(shown, 100 * fixed_points.abscissa, rtol=1e-3, atol=1e-3)
         median = next(row for row in result.table.rows if row[0] == name)[2]
-        assert median == pytest.approx(100 * abscissa_quartiles(own).median, rel=1e-6)
+        assert median == pytest.approx(100 * abscissa_quartiles(fixed_points).median, rel=1e-6)
 
 
 def test_training_counts_for_every_figure_that_shows_the_network():
@@ -92,10 +92,10 @@ def test_training_counts_for_every_figure_that_shows_the_network():
 @pytest.mark.thorough
 def test_a_figure_of_searches_shows_stored_settings_beside_trained_networks():
     result = find_figure("gnode-figure-1").compute(FigureJob("small", results_dir=RESULTS))
-    found = result.findings
-    assert found["N = 6, gnODE"]["settings"] == 27
+    findings = result.findings
+    assert findings["N = 6, gnODE"]["settings"] == 27
     for name in ("RNN", "mGRU", "GRU", "nODE", "gnODE"):
-        wide = found[f"N = 100, {name}"]
+        wide = findings[f"N = 100, {name}"]
         explained = torch.as_tensor(result.arrays[f"{name} explained"])
         count = wide["components for 0.9 of the variance"]
         assert float(explained[:count].sum()) >= 0.9 > float(explained[: count - 1].sum())

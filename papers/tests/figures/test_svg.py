@@ -43,8 +43,8 @@ def pixels(uri):
 def drawn(text):
     """Yield tag, effective style, numbers and what is referred to, of every drawn part."""
     root = ElementTree.fromstring(text)
-    sheet = "".join(style.text for style in root.iter(f"{SVG}style"))
-    classes = dict(re.findall(r"\.(c\d+)\{([^}]*)\}", sheet))
+    styles = "".join(style.text for style in root.iter(f"{SVG}style"))
+    classes = dict(re.findall(r"\.(c\d+)\{([^}]*)\}", styles))
     order = {}
     for part in root.iter():
         if "id" in part.attrib:
@@ -66,13 +66,13 @@ def test_parts_styles_and_places_are_the_same(svg):
     before, after = list(drawn(svg)), list(drawn(small))
     assert len(before) == len(after) > 100
     assert any(isinstance(part[3], np.ndarray) for part in before)
-    for one, other in zip(before, after, strict=True):
-        assert one[:2] == other[:2]
-        if isinstance(one[3], str):
-            assert one[3] == other[3]
+    for drawn_part, other in zip(before, after, strict=True):
+        assert drawn_part[:2] == other[:2]
+        if isinstance(drawn_part[3], str):
+            assert drawn_part[3] == other[3]
         else:  # a palette is not exact
-            assert np.abs(other[3] - one[3]).mean() < 3
-        np.testing.assert_allclose(other[2], one[2], atol=0.101)
+            assert np.abs(other[3] - drawn_part[3]).mean() < 3
+        np.testing.assert_allclose(other[2], drawn_part[2], atol=0.101)
 
 
 def test_it_is_done_once_for_all(svg):

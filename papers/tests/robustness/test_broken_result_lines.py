@@ -35,7 +35,7 @@ def experiment():
 @cache
 def records():
     """Return finished runs of a published table, as they would have been written."""
-    found = []
+    all_records = []
     for row in experiment().rows:
         if row.model is None:
             continue
@@ -53,7 +53,7 @@ def records():
                 }
                 for epoch in (1, 2, 3)
             )
-            found.append(
+            all_records.append(
                 RunRecord(
                     experiment=_NAME,
                     row=row.name,
@@ -76,7 +76,7 @@ def records():
                     machine={"cpu": "x", "cores": 2, "threads": 1, "platform": "y"},
                 )
             )
-    return found
+    return all_records
 
 
 def trees():
@@ -116,10 +116,10 @@ def line_of(tree, rng):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_absurd_values(part, tries, tmp_path):
-    path, whole, refused = tmp_path / f"{_NAME}.jsonl", trees(), 0
+    path, values, refused = tmp_path / f"{_NAME}.jsonl", trees(), 0
     for seed in seeds(part, tries("result lines, values", few=60, full=12_000)):
         rng = random.Random(seed)
-        lines_of_file = [line_of(mutate_tree(rng.choice(whole), rng), rng), json.dumps(whole[0])]
+        lines_of_file = [line_of(mutate_tree(rng.choice(values), rng), rng), json.dumps(values[0])]
         path.write_text("\n".join(lines_of_file) + "\n", encoding="utf-8", errors="replace")
         result = survives(lambda: shown(tmp_path), f"result lines, values, seed {seed}")
         refused += isinstance(result, TauflowError)
@@ -131,21 +131,21 @@ def test_absurd_values(part, tries, tmp_path):
 @pytest.mark.parametrize("part", PARTS)
 def test_damaged_bytes(part, tries, tmp_path):
     path = tmp_path / f"{_NAME}.jsonl"
-    whole = "".join(record.to_json() + "\n" for record in records()[:3]).encode()
+    content = "".join(record.to_json() + "\n" for record in records()[:3]).encode()
     for seed in seeds(part, tries("result lines, bytes", few=20, full=3000)):
         rng = random.Random(seed)
-        path.write_bytes(mutate_bytes(whole, rng))
+        path.write_bytes(mutate_bytes(content, rng))
         survives(lambda: shown(tmp_path), f"result lines, bytes, seed {seed}")
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_reports_of_absurd_values(part, tries, tmp_path):
     """What passes as a record is drawn, described and surveyed as well."""
-    whole = trees()
+    values = trees()
     for seed in seeds(part, tries("result lines, reports", few=2, full=60)):
         rng = random.Random(seed)
         what = f"result lines, reports, seed {seed}"
-        line = line_of(mutate_tree(rng.choice(whole), rng), rng)
+        line = line_of(mutate_tree(rng.choice(values), rng), rng)
         record = survives(lambda line=line: RunRecord.from_json(line), what)
         if not isinstance(record, RunRecord):
             record = replace(records()[0], test=rng.choice((float("nan"), 1e99, -1e99, 0.0)))

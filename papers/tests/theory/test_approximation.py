@@ -71,8 +71,8 @@ def test_known_facts_about_the_systems():
     prey, predators = (
         SYSTEMS["lotka-volterra"].trajectories(starts(SYSTEMS["lotka-volterra"]), 30)[1].unbind(-1)
     )
-    kept = prey - prey.log() + 4 / 3 * predators - 2 / 3 * predators.log()
-    torch.testing.assert_close(kept, kept[:, :1].expand_as(kept), atol=1e-6, rtol=0)
+    conserved = prey - prey.log() + 4 / 3 * predators - 2 / 3 * predators.log()
+    torch.testing.assert_close(conserved, conserved[:, :1].expand_as(conserved), atol=1e-6, rtol=0)
     root = math.sqrt(8 / 3 * 27)
     rest = torch.tensor([[root, root, 27.0], [-root, -root, 27.0]], dtype=torch.float64)
     assert SYSTEMS["lorenz"].field(rest).abs().max() < 1e-12
@@ -84,8 +84,8 @@ def test_known_facts_about_the_systems():
 def test_initial_values_fill_the_box():
     system = SYSTEMS["lorenz"]
     drawn = system.initial_values(4000, torch.Generator().manual_seed(1))
-    for corner, found in ((system.low, drawn.amin(0)), (system.high, drawn.amax(0))):
-        np.testing.assert_allclose(found.numpy(), corner, atol=0.05)
+    for corner, extremes in ((system.low, drawn.amin(0)), (system.high, drawn.amax(0))):
+        np.testing.assert_allclose(extremes.numpy(), corner, atol=0.05)
     middle = (np.array(system.low) + np.array(system.high)) / 2
     np.testing.assert_allclose(drawn.mean(0).numpy(), middle, atol=0.4)
 
@@ -120,10 +120,10 @@ def test_errors_are_those_of_the_trajectories(fitted):
     _, x = system.trajectories(start, 20, span=1.5)
     torch.testing.assert_close(fitted.target, x[24:])
     scale = x[:24].reshape(-1, 2).numpy().reshape(24, 20, 2).std(axis=(0, 1), ddof=1)
-    for found, largest, rms in zip(
+    for network, largest, rms in zip(
         fitted.networks, fitted.largest_error, fitted.rms_error, strict=True
     ):
-        error = (found - fitted.target).numpy() / scale
+        error = (network - fitted.target).numpy() / scale
         assert largest == pytest.approx(np.linalg.norm(error, axis=-1).max(), rel=1e-4)
         assert rms == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
 

@@ -14,18 +14,18 @@ ON_LINE = torch.linspace(-2, 2, 80, dtype=F64)[:, None] * LINE
 
 
 def test_a_ring_attractor():
-    found = continuous_attractor(Flow(ring), on_circle(100))
-    assert found.is_attractor
-    assert found.failures == ()
-    assert found.dimension == 1
-    torch.testing.assert_close(found.abscissa, torch.zeros(100, dtype=F64), rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.transverse_rates, torch.full((100,), -2.0, dtype=F64))
+    attractor = continuous_attractor(Flow(ring), on_circle(100))
+    assert attractor.is_attractor
+    assert attractor.failures == ()
+    assert attractor.dimension == 1
+    torch.testing.assert_close(attractor.abscissa, torch.zeros(100, dtype=F64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(attractor.transverse_rates, torch.full((100,), -2.0, dtype=F64))
     # a chord leaves the tangent by half the angle between neighbours
     expected = torch.full((100,), math.cos(math.pi / 100), dtype=F64)
-    torch.testing.assert_close(found.alignment, expected)
-    assert found.largest_gap == pytest.approx(2 * math.sin(math.pi / 100) / math.sqrt(8))
+    torch.testing.assert_close(attractor.alignment, expected)
+    assert attractor.largest_gap == pytest.approx(2 * math.sin(math.pi / 100) / math.sqrt(8))
     # pushed outwards, the radius relaxes as exp(-2 t) over five time constants of 1/2
-    assert found.recovery.max() < 2 * math.exp(-5)
+    assert attractor.recovery.max() < 2 * math.exp(-5)
 
 
 def test_a_ring_attractor_found_by_search():
@@ -39,12 +39,12 @@ def test_a_ring_attractor_found_by_search():
 @pytest.mark.parametrize("step", [None, 0.1])
 def test_a_line_attractor_in_continuous_and_in_discrete_time(step):
     system = Flow(line) if step is None else lambda h: h + step * line(h)
-    found = continuous_attractor(system, ON_LINE)
-    assert found.is_attractor
-    assert found.dimension == 1
+    attractor = continuous_attractor(system, ON_LINE)
+    assert attractor.is_attractor
+    assert attractor.dimension == 1
     rate = -4.0 if step is None else math.log(1 - 4 * 0.1)
-    torch.testing.assert_close(found.transverse_rates, torch.full((80,), rate, dtype=F64))
-    torch.testing.assert_close(found.alignment, torch.ones(80, dtype=F64))
+    torch.testing.assert_close(attractor.transverse_rates, torch.full((80,), rate, dtype=F64))
+    torch.testing.assert_close(attractor.alignment, torch.ones(80, dtype=F64))
 
 
 @pytest.mark.parametrize(("damping", "frequency"), [(1e4, 0.0), (1.0, 2e3)])
@@ -57,9 +57,9 @@ def test_a_line_attractor_that_is_stiff(damping, frequency):
         return torch.stack([0 * x, -w, *turned], dim=-1)
 
     points = torch.nn.functional.pad(torch.linspace(-1, 1, 60, dtype=F64)[:, None], (0, 3))
-    found = continuous_attractor(Flow(field), points)
-    assert found.is_attractor
-    assert found.recovery.max() < 1.01 * math.exp(-5)
+    attractor = continuous_attractor(Flow(field), points)
+    assert attractor.is_attractor
+    assert attractor.recovery.max() < 1.01 * math.exp(-5)
 
 
 @pytest.mark.parametrize("pace", [1.0, 1e4])
@@ -72,9 +72,9 @@ def test_the_pace_of_other_modes_does_not_decide(pace):
         return torch.cat([pace * ring(h[:, :2]), -up * (1 - 50 * up)], dim=1)
 
     points = torch.nn.functional.pad(on_circle(100), (0, 1))
-    found = continuous_attractor(Flow(field), points, displacement=0.003)
-    assert found.is_attractor
-    assert found.recovery.max() < 0.05
+    attractor = continuous_attractor(Flow(field), points, displacement=0.003)
+    assert attractor.is_attractor
+    assert attractor.recovery.max() < 0.05
     assert continuous_attractor(Flow(field), points, displacement=0.3).failures == ("returning",)
 
 
@@ -97,15 +97,15 @@ def test_a_network_that_integrates_has_a_line_attractor():
     pulses[:, ::10] = torch.randn(20, 4, 1)
     visited = visited_states(cell, pulses)
     points = find_fixed_points(cell, visited, merge_distance=1e-2)
-    found = continuous_attractor(cell, points, link=0.2)
-    assert found.is_attractor
-    torch.testing.assert_close(found.transverse_rates, torch.full_like(found.speeds, -0.5))
+    attractor = continuous_attractor(cell, points, link=0.2)
+    assert attractor.is_attractor
+    torch.testing.assert_close(attractor.transverse_rates, torch.full_like(attractor.speeds, -0.5))
 
 
 def test_an_isolated_stable_point_is_none():
-    found = continuous_attractor(Flow(lambda h: -h), 1e-3 * cloud(2, count=200))
-    assert found.dimension == 0
-    assert {"marginal", "tangent"} <= set(found.failures)
+    attractor = continuous_attractor(Flow(lambda h: -h), 1e-3 * cloud(2, count=200))
+    assert attractor.dimension == 0
+    assert {"marginal", "tangent"} <= set(attractor.failures)
 
 
 def test_a_limit_cycle_is_none():
@@ -113,22 +113,22 @@ def test_a_limit_cycle_is_none():
 
 
 def test_a_repelling_ring_is_none():
-    found = continuous_attractor(Flow(lambda h: -ring(h)), on_circle(100))
-    assert {"marginal", "attracting", "returning"} == set(found.failures)
-    assert found.dimension == 1
+    attractor = continuous_attractor(Flow(lambda h: -ring(h)), on_circle(100))
+    assert {"marginal", "attracting", "returning"} == set(attractor.failures)
+    assert attractor.dimension == 1
 
 
 def test_an_overshooting_line_is_none():
     # the abscissa is zero and the rates are -24, but a step multiplies what is off by -1.4
-    found = continuous_attractor(lambda h: h + 0.6 * line(h), ON_LINE)
-    assert {"attracting", "returning"} == set(found.failures)
+    attractor = continuous_attractor(lambda h: h + 0.6 * line(h), ON_LINE)
+    assert {"attracting", "returning"} == set(attractor.failures)
 
 
 def test_a_centre_is_none_though_its_abscissa_is_zero():
     turn = Flow(lambda h: torch.stack([h[:, 1], -h[:, 0]], dim=-1))
-    found = continuous_attractor(turn, 1e-3 * cloud(2), speed_tolerance=1.0)
-    torch.testing.assert_close(found.abscissa, torch.zeros(200, dtype=F64), rtol=0, atol=1e-12)
-    assert {"marginal", "attracting", "returning"} <= set(found.failures)
+    attractor = continuous_attractor(turn, 1e-3 * cloud(2), speed_tolerance=1.0)
+    torch.testing.assert_close(attractor.abscissa, torch.zeros(200, dtype=F64), rtol=0, atol=1e-12)
+    assert {"marginal", "attracting", "returning"} <= set(attractor.failures)
 
 
 def test_separate_pieces_are_not_connected():
@@ -147,10 +147,10 @@ def test_a_whole_plane_may_rest():
         return -(h - h.clamp(-1, 1))
 
     inside = 2 * torch.rand(300, 2, dtype=F64) - 1
-    found = continuous_attractor(Flow(square), inside)
-    assert found.dimension == 2
-    assert found.is_attractor
-    assert (found.transverse_rates == -math.inf).all()
+    attractor = continuous_attractor(Flow(square), inside)
+    assert attractor.dimension == 2
+    assert attractor.is_attractor
+    assert (attractor.transverse_rates == -math.inf).all()
 
 
 def test_neighbours_off_the_resting_directions_are_no_manifold():

@@ -188,9 +188,9 @@ def test_bounds_are_the_formulas():
     neuronal = NeuronalLTCCell(D, 3, activation="sigmoid", solver="rk4", substeps=4, scale=True)
     w = torch.tensor([0.0, 0.5, 3.0])
     neuronal.w.data.copy_(w)
-    found = ltc_bounds(neuronal)
-    torch.testing.assert_close(found.tau_low, neuronal.tau / (1 + neuronal.tau * w))
-    assert found.safe_dt == pytest.approx(4 * float(found.tau_low.min()))
+    ltc = ltc_bounds(neuronal)
+    torch.testing.assert_close(ltc.tau_low, neuronal.tau / (1 + neuronal.tau * w))
+    assert ltc.safe_dt == pytest.approx(4 * float(ltc.tau_low.min()))
 
 
 def test_time_constants_are_measured_where_synapses_shut_and_open():

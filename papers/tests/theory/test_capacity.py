@@ -29,24 +29,24 @@ def test_separation_agrees_with_a_linear_program(binary):
         x = torch.randn(p, n, generator=generator, dtype=F64)
         x = x.sign() if binary else x
         y = torch.randn(p, generator=generator, dtype=F64).sign()
-        found = separate(x, y)
-        assert found.converged
-        assert found.separable is solved_by_linear_program(x, y)
-        if found.separable:
-            assert ((x @ found.weights) * y).min().item() == pytest.approx(found.margin)
-            assert found.margin > 0
-            assert found.weights.norm().item() == pytest.approx(1.0)
+        separation = separate(x, y)
+        assert separation.converged
+        assert separation.separable is solved_by_linear_program(x, y)
+        if separation.separable:
+            assert ((x @ separation.weights) * y).min().item() == pytest.approx(separation.margin)
+            assert separation.margin > 0
+            assert separation.weights.norm().item() == pytest.approx(1.0)
         else:
-            assert (found.margin, found.weights.abs().sum()) == (0.0, 0.0)
-        answers.append(found.separable)
+            assert (separation.margin, separation.weights.abs().sum()) == (0.0, 0.0)
+        answers.append(separation.separable)
     assert 30 < sum(answers) < 90
 
 
 def test_a_known_case():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], dtype=F64)
     assert not separate(x, torch.ones(3)).separable  # the three surround zero
-    found = separate(x, torch.tensor([1.0, 1.0, -1.0]))
-    torch.testing.assert_close(found.weights, torch.full((2,), math.sqrt(0.5), dtype=F64))
+    separation = separate(x, torch.tensor([1.0, 1.0, -1.0]))
+    torch.testing.assert_close(separation.weights, torch.full((2,), math.sqrt(0.5), dtype=F64))
 
 
 @pytest.mark.parametrize(("patterns", "neurons"), [(5, 3), (6, 2), (4, 4), (3, 6)])

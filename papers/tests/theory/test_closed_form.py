@@ -99,7 +99,7 @@ def test_the_exponential_form_by_itself_converges_to_the_ode():
 def test_pieces_are_gaps_split_up():
     cell = ltc()
     x, dt, h = sequences()
-    whole = closed_form(cell, x, h, presynaptic="own", pieces=3, dt=dt)
+    unsplit = closed_form(cell, x, h, presynaptic="own", pieces=3, dt=dt)
     split = closed_form(
         cell,
         x.repeat_interleave(3, dim=1),
@@ -108,7 +108,7 @@ def test_pieces_are_gaps_split_up():
         pieces=1,
         dt=dt.repeat_interleave(3, dim=1) / 3,
     )
-    torch.testing.assert_close(whole.closed, split.closed[:, 2::3])
+    torch.testing.assert_close(unsplit.closed, split.closed[:, 2::3])
     default = closed_form(cell, x, h, presynaptic="own", dt=dt)
     six = closed_form(cell, x, h, presynaptic="own", pieces=6, dt=dt)
     assert torch.equal(default.closed, six.closed)
@@ -119,8 +119,8 @@ def test_recorded_signals_within_a_gap_are_linear():
     x, _, h = sequences()
     exact = closed_form(cell, x, h, dt=0.01, pieces=1, substeps=50)
     assert exact.largest_error < 1e-4  # second order in the gap, where "own" is of first
-    own = closed_form(cell, x, h, dt=0.01, pieces=1, substeps=50, presynaptic="own")
-    assert own.largest_error > 3 * exact.largest_error
+    own_signals = closed_form(cell, x, h, dt=0.01, pieces=1, substeps=50, presynaptic="own")
+    assert own_signals.largest_error > 3 * exact.largest_error
 
 
 def test_errors_are_those_of_the_traces():

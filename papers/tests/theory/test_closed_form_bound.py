@@ -52,10 +52,10 @@ def row(values):
 )
 def test_the_bounds_hold_for_every_input(pieces, w, x0, A, name):
     signal, dt = (row(list(values)) for values in zip(*pieces, strict=True))
-    found = closed_form_tightness(signal, dt, w=w, x0=x0, A=A, f=SYNAPSES[name])
-    assert found.holds
-    size = abs(x0 - A) * found.upper
-    assert ((found.exact - found.approximate).abs() <= size + 1e-12).all()
+    tightness = closed_form_tightness(signal, dt, w=w, x0=x0, A=A, f=SYNAPSES[name])
+    assert tightness.holds
+    size = abs(x0 - A) * tightness.upper
+    assert ((tightness.exact - tightness.approximate).abs() <= size + 1e-12).all()
 
 
 @pytest.mark.parametrize("t", [0.2, 1.0, 4.0])
@@ -63,15 +63,15 @@ def test_the_bounds_hold_for_every_input(pieces, w, x0, A, name):
 def test_the_bounds_are_reached(t, w):
     """A bound that were closer by a millionth would fail."""
     for bound in ("upper", "lower"):
-        found = closed_form_tightness(*worst_signal(t, bound=bound), w=w)
+        tightness = closed_form_tightness(*worst_signal(t, bound=bound), w=w)
         limit = math.exp(-w * t) * (1.0 if bound == "upper" else math.expm1(-t))
-        assert float(found.error[0, -1]) == pytest.approx(limit, abs=1e-6)
-        assert found.holds
+        assert float(tightness.error[0, -1]) == pytest.approx(limit, abs=1e-6)
+        assert tightness.holds
 
 
 def test_the_exact_state_solves_the_ode():
     signal, dt = row([1.0, -2.0, 0.5]), row([0.7, 1.1, 0.4])
-    found = closed_form_tightness(signal, dt, w=0.3, x0=2.0, A=-1.0)
+    tightness = closed_form_tightness(signal, dt, w=0.3, x0=2.0, A=-1.0)
     h = 2.0
     for k in range(3):
         f = 1 / (1 + math.exp(-float(signal[0, k])))
@@ -83,10 +83,10 @@ def test_the_exact_state_solves_the_ode():
             atol=1e-12,
         )
         h = solution.y[0, -1]
-        assert float(found.exact[0, k]) == pytest.approx(h, rel=1e-8)
+        assert float(tightness.exact[0, k]) == pytest.approx(h, rel=1e-8)
     time, f = 2.2, 1 / (1 + math.exp(-0.5))
     expected = 3.0 * math.exp(-(0.3 + f) * time) * (1 - f) - 1.0
-    assert float(found.approximate[0, -1]) == pytest.approx(expected)
+    assert float(tightness.approximate[0, -1]) == pytest.approx(expected)
 
 
 def test_bad_arguments_are_refused():
@@ -107,10 +107,10 @@ def test_bad_arguments_are_refused():
 def test_pictures_show_the_numbers(tmp_path):
     generator = torch.Generator().manual_seed(0)
     signal = torch.randn(3, 20, generator=generator, dtype=torch.float64)
-    found = closed_form_tightness(signal, torch.full_like(signal, 0.2))
-    ax = plot_tightness(found)
-    np.testing.assert_allclose(ax.lines[2].get_ydata(), found.error[0])
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), found.upper[0])
+    tightness = closed_form_tightness(signal, torch.full_like(signal, 0.2))
+    ax = plot_tightness(tightness)
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), tightness.error[0])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), tightness.upper[0])
     ax.figure.savefig(tmp_path / "tightness.png")
     rnn = tauflow.LTC(2, 4)
     trace = closed_form(rnn, torch.rand(2, 15, 2, generator=generator), form="corrected")

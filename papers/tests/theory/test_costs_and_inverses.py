@@ -55,12 +55,12 @@ def test_operations_of_a_transformer_for_one_more_sample():
 def count_saved_bytes(name: str, neurons: int, **options: int) -> int:
     """Return the bytes of storage that one step keeps for its backward pass, parameters aside."""
     rnn = tauflow.build(name, 4, neurons, backend="reference", **options)
-    own = {p.untyped_storage().data_ptr() for p in rnn.parameters()}
+    parameters = {p.untyped_storage().data_ptr() for p in rnn.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in parameters:
             storages[storage.data_ptr()] = storage
         return tensor
 
@@ -72,15 +72,15 @@ def count_saved_bytes(name: str, neurons: int, **options: int) -> int:
 
 def test_an_ltc_keeps_a_number_for_every_synapse_and_others_for_every_neuron():
     """With as many solver steps: k^2 numbers a sample against k, tens of times as many."""
-    kept = {
+    saved = {
         (name, k): count_saved_bytes(name, k, **options)
         for name, options in (("ltc", {}), ("neural-ode", {"substeps": 6}), ("lstm", {}))
         for k in (32, 64)
     }
-    power = {name: math.log2(kept[name, 64] / kept[name, 32]) for name, _ in kept}
+    power = {name: math.log2(saved[name, 64] / saved[name, 32]) for name, _ in saved}
     assert power["ltc"] > 1.8
     assert max(power["neural-ode"], power["lstm"]) < 1.4
-    assert kept["ltc", 64] > 20 * max(kept["neural-ode", 64], kept["lstm", 64])
+    assert saved["ltc", 64] > 20 * max(saved["neural-ode", 64], saved["lstm", 64])
 
 
 def test_a_step_of_a_cfc_takes_two_states_to_one_and_a_flow_does_not():
@@ -90,7 +90,7 @@ def test_a_step_of_a_cfc_takes_two_states_to_one_and_a_flow_does_not():
     x, dt = torch.zeros(601, 1, 1, dtype=torch.float64), 1.0
     flow = tauflow.build("ode-rnn", 1, 1, substeps=100).double()
     assert (flow(x, states, dt=dt)[1].diff(dim=0) > 0).all()
-    found = False
+    has_two = False
     for _ in range(20):
         cfc = tauflow.CfC(1, 1, backbone_units=8).double()
         after = cfc(x, states, dt=dt)[1].detach().flatten()
@@ -98,7 +98,7 @@ def test_a_step_of_a_cfc_takes_two_states_to_one_and_a_flow_does_not():
         if 0 < peak < 600:
             level = (max(after[0], after[-1]) + after[peak]) / 2
             crossings = ((after - level).sign().diff() != 0).nonzero().flatten()
-            found = len(crossings) >= 2
-        if found:
+            has_two = len(crossings) >= 2
+        if has_two:
             break
-    assert found
+    assert has_two

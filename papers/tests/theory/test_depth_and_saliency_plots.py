@@ -63,15 +63,20 @@ def test_every_layer_has_a_panel():
 def test_masks_lie_over_the_images_they_belong_to():
     head = ConvolutionalHead((1, 12, 14), layers=((3, 3, 1),), dense=(2,))
     images = torch.rand(2, 1, 12, 14)
-    found = {name: saliency_under_noise(head, images, seed=seed) for seed, name in enumerate("ab")}
-    noisy_image = found["a"].noisy_images[1]
-    masks = {name: (one.clean.masks[1], one.noisy.masks[1]) for name, one in found.items()}
+    saliencies = {
+        name: saliency_under_noise(head, images, seed=seed) for seed, name in enumerate("ab")
+    }
+    noisy_image = saliencies["a"].noisy_images[1]
+    masks = {
+        name: (saliency.clean.masks[1], saliency.noisy.masks[1])
+        for name, saliency in saliencies.items()
+    }
     axes = plot_saliency({"image": images[1], "noise": noisy_image}, masks).axes
     assert [ax.get_title() for ax in axes[:2]] == ["image", "noise"]
     assert [axes[at].get_ylabel() for at in (0, 2, 4)] == ["image", "a", "b"]
-    np.testing.assert_array_equal(axes[2].images[1].get_array(), found["a"].clean.masks[1])
-    np.testing.assert_array_equal(axes[5].images[1].get_array(), found["b"].noisy.masks[1])
-    noisy = found["a"].noisy_images[1, 0]
+    np.testing.assert_array_equal(axes[2].images[1].get_array(), saliencies["a"].clean.masks[1])
+    np.testing.assert_array_equal(axes[5].images[1].get_array(), saliencies["b"].noisy.masks[1])
+    noisy = saliencies["a"].noisy_images[1, 0]
     shown = np.asarray(axes[1].images[0].get_array())
     np.testing.assert_allclose(
         shown, (noisy - noisy.min()) / (noisy.max() - noisy.min()), atol=1e-6

@@ -150,12 +150,17 @@ def test_numbers_of_a_sweep_become_floats_and_flags_stay():
 
 
 def test_a_networks_own_options_go_before_those_of_all():
-    path, own = noise(4, 2), {"epochs": 3, "interval": 0.5}
+    path, options = noise(4, 2), {"epochs": 3, "interval": 0.5}
     brief = {"seeds": 1, "lr": (1e-2,), "weight_decay": (1e-3,)}
     (row,) = noise_sweep(
-        {"a": {"network": "mgru", **own}}, path, vary="hidden_size", values=(2,), epochs=1, **brief
+        {"a": {"network": "mgru", **options}},
+        path,
+        vary="hidden_size",
+        values=(2,),
+        epochs=1,
+        **brief,
     )
-    fit = fit_noise("mgru", path, hidden_size=2, lr=1e-2, weight_decay=1e-3, **own)
+    fit = fit_noise("mgru", path, hidden_size=2, lr=1e-2, weight_decay=1e-3, **options)
     assert row.errors == (fit.error,)
 
 

@@ -34,19 +34,19 @@ def nowhere():
 
 
 def test_quartiles_count_starts():
-    found = find_fixed_points(Flow(pitchfork), cloud(1))
-    values = np.repeat(found.abscissa.numpy(), found.multiplicity.numpy())
-    quartiles = abscissa_quartiles(found)
+    fixed_points = find_fixed_points(Flow(pitchfork), cloud(1))
+    values = np.repeat(fixed_points.abscissa.numpy(), fixed_points.multiplicity.numpy())
+    quartiles = abscissa_quartiles(fixed_points)
     expected = np.quantile(values, [0.25, 0.5, 0.75])
     np.testing.assert_allclose([quartiles.lower, quartiles.median, quartiles.upper], expected)
     assert math.isnan(abscissa_quartiles(nowhere()).median)
 
 
 def test_explained_variance():
-    found = principal_components(cloud(4))
-    ax = plot_explained_variance({"a network": found})
+    components = principal_components(cloud(4))
+    ax = plot_explained_variance({"a network": components})
     curve, level = ax.lines
-    np.testing.assert_allclose(curve.get_ydata(), found.explained.cumsum(0))
+    np.testing.assert_allclose(curve.get_ydata(), components.explained.cumsum(0))
     assert list(curve.get_xdata()) == [1, 2, 3, 4]
     assert set(level.get_ydata()) == {0.9}
     (label,) = [text.get_text() for text in ax.get_legend().get_texts()]
@@ -54,8 +54,8 @@ def test_explained_variance():
 
 
 def test_abscissas_and_their_median():
-    found = {"wells": find_fixed_points(Flow(pitchfork), cloud(1)), "none": nowhere()}
-    ax = plot_abscissas(found)
+    fixed_points = {"wells": find_fixed_points(Flow(pitchfork), cloud(1)), "none": nowhere()}
+    ax = plot_abscissas(fixed_points)
     dots, bar = ax.collections
     np.testing.assert_allclose(sorted(dots.get_offsets()[:, 1]), [-2, -2, 1], atol=1e-6)
     (segment,) = bar.get_segments()

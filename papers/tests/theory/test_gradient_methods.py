@@ -41,8 +41,8 @@ def states(size=4):
 
 
 def costs(**options):
-    found = compare_gradient_methods(network(), states(), options.pop("span", 2.0), **options)
-    return {cost.method: cost for cost in found}
+    all_costs = compare_gradient_methods(network(), states(), options.pop("span", 2.0), **options)
+    return {cost.method: cost for cost in all_costs}
 
 
 def test_the_reference_is_the_matrix_exponential():
@@ -57,11 +57,11 @@ def test_the_reference_is_the_matrix_exponential():
 
 
 def test_backpropagation_is_exact_for_its_own_solve_and_the_adjoint_method_is_not():
-    found = costs(rtol=1e-3, atol=1e-4)
-    assert found["bptt-fixed"].own_error == 0
-    assert found["bptt-adaptive"].own_error == 0
-    assert found["adjoint"].own_error > 1e-6
-    assert found["adjoint"].forward_error == found["bptt-adaptive"].forward_error > 1e-9
+    errors = costs(rtol=1e-3, atol=1e-4)
+    assert errors["bptt-fixed"].own_error == 0
+    assert errors["bptt-adaptive"].own_error == 0
+    assert errors["adjoint"].own_error > 1e-6
+    assert errors["adjoint"].forward_error == errors["bptt-adaptive"].forward_error > 1e-9
 
 
 def test_tighter_tolerances_and_more_steps_mend_both_ways():

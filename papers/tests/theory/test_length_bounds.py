@@ -39,8 +39,8 @@ def test_theorem_5_by_hand():
 
 def test_the_bound_of_an_ltc_tends_to_a_constant_in_the_width():
     """Discussion IV says that it grows linearly: here not by a hundredth from 10^6 to 10^12."""
-    given = {**NUMBERS, "depth": 2.0, "latent_norm": 6.0, "time_step": 0.5}
-    narrow, wide = (length_lower_bound("ltc", **given | {"width": k}) for k in (10**6, 10**12))
+    numbers = {**NUMBERS, "depth": 2.0, "latent_norm": 6.0, "time_step": 0.5}
+    narrow, wide = (length_lower_bound("ltc", **numbers | {"width": k}) for k in (10**6, 10**12))
     total = NUMBERS["weight_variance"] + NUMBERS["bias_variance"]
     base = math.sqrt(NUMBERS["weight_variance"] / math.sqrt(total))
     assert wide == pytest.approx(base**2 * (3 + 6 / 0.5) * NUMBERS["input_length"], rel=1e-6)

@@ -74,9 +74,9 @@ def test_averages_of_every_activation_are_those_of_scipy(name, kernel):
 
 def test_strongly_coupled_networks_are_not_called_stable():
     """Few units are not saturated, and they are strong. Numbers: SciPy's quadrature, iterated."""
-    found = mean_field(RandomODE(3, 16.0, sigma_b=1.0))
-    assert found.squared_radius**0.5 == pytest.approx(34.42783318, rel=1e-6)
-    assert found.variance == pytest.approx(244.25882847, rel=1e-6)
+    solution = mean_field(RandomODE(3, 16.0, sigma_b=1.0))
+    assert solution.squared_radius**0.5 == pytest.approx(34.42783318, rel=1e-6)
+    assert solution.variance == pytest.approx(244.25882847, rel=1e-6)
 
 
 @pytest.mark.parametrize("kernel", [0.3, 4.0])
@@ -100,13 +100,13 @@ def test_critical_scale_of_relu_is_equation_51(layers, scale, final):
 @pytest.mark.parametrize("layers", [2, 3])
 def test_critical_scale_with_glorot_scaling_is_the_corrected_equation_52(layers, aspect):
     family = RandomODE(layers, 1.0, activation="relu", scaling="glorot", aspect=aspect)
-    found = critical_curve(family, [0.0]).sigma_w.item()
+    scale = critical_curve(family, [0.0]).sigma_w.item()
     corrected = 2 ** (1 - 1.5 / layers) * ((1 + aspect) ** 2 / aspect) ** (1 / (2 * layers))
     widths = [400, *[int(400 * aspect)] * (layers - 1), 400]
     printed = 2 ** (1 - 1.5 / layers) * (1 + aspect) ** (1 / layers)
-    assert found == pytest.approx(corrected, rel=1e-6)
-    assert (found == pytest.approx(printed, rel=1e-3)) == (aspect == 1.0)
-    assert found == pytest.approx(critical_gain(widths, 0.5, "glorot"), rel=1e-6)
+    assert scale == pytest.approx(corrected, rel=1e-6)
+    assert (scale == pytest.approx(printed, rel=1e-3)) == (aspect == 1.0)
+    assert scale == pytest.approx(critical_gain(widths, 0.5, "glorot"), rel=1e-6)
 
 
 def test_relu_networks_have_the_closed_form_fixed_point():
@@ -118,10 +118,10 @@ def test_relu_networks_have_the_closed_form_fixed_point():
     inputs = 0.7**2 * 2.0
     # C = a (a (2 a C + inputs + b) + b) + b
     expected = (a * (a * (inputs + b) + b) + b) / (1 - 2 * a**3)
-    found = mean_field(family)
-    assert found.converged
-    assert found.variance == pytest.approx(expected, rel=1e-6)
-    assert found.squared_radius == pytest.approx(2 * a**3)
+    solution = mean_field(family)
+    assert solution.converged
+    assert solution.variance == pytest.approx(expected, rel=1e-6)
+    assert solution.squared_radius == pytest.approx(2 * a**3)
     grown = mean_field(RandomODE(3, 1.3, sigma_b=0.3, activation="relu"))
     assert not grown.converged
     assert grown.variance == math.inf
@@ -130,27 +130,29 @@ def test_relu_networks_have_the_closed_form_fixed_point():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_the_zero_fixed_point_is_equation_36(layers):
-    found = mean_field(RandomODE(layers, 0.9))
-    assert found.variance == 0
-    assert found.squared_radius == pytest.approx(0.9 ** (2 * layers))
-    assert found.abscissa == pytest.approx(0.9**layers - 1)
+    solution = mean_field(RandomODE(layers, 0.9))
+    assert solution.variance == 0
+    assert solution.squared_radius == pytest.approx(0.9 ** (2 * layers))
+    assert solution.abscissa == pytest.approx(0.9**layers - 1)
     assert critical_curve(RandomODE(layers, 1.0), [0.0]).sigma_w.item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_the_zero_fixed_point_of_relu_networks_is_as_stable_as_small_ones(layers):
-    found = mean_field(RandomODE(layers, 0.9, activation="relu"))
-    assert found.variance == 0
-    assert found.squared_radius == pytest.approx(0.9 ** (2 * layers) / 2 ** (layers - 1))  # Eq. 49
+    solution = mean_field(RandomODE(layers, 0.9, activation="relu"))
+    assert solution.variance == 0
+    assert solution.squared_radius == pytest.approx(
+        0.9 ** (2 * layers) / 2 ** (layers - 1)
+    )  # Eq. 49
 
 
 def test_the_fixed_point_solves_its_equation():
-    found = mean_field(RandomODE(2, 1.4, sigma_b=0.2))
-    first = 1.4**2 * found.variance + 0.04
+    solution = mean_field(RandomODE(2, 1.4, sigma_b=0.2))
+    first = 1.4**2 * solution.variance + 0.04
     power, slope = correlation("tanh", first)
-    assert found.kernels == pytest.approx((first, found.variance), rel=1e-8)
-    assert found.variance == pytest.approx(1.4**2 * power + 0.04, rel=1e-8)
-    assert found.squared_radius == pytest.approx(1.4**4 * slope)
+    assert solution.kernels == pytest.approx((first, solution.variance), rel=1e-8)
+    assert solution.variance == pytest.approx(1.4**2 * power + 0.04, rel=1e-8)
+    assert solution.squared_radius == pytest.approx(1.4**4 * slope)
 
 
 @pytest.mark.thorough
@@ -229,11 +231,11 @@ def test_bad_calls_are_refused():
 @pytest.mark.parametrize(("activation", "layers"), [("gelu", 2), ("silu", 2), ("gelu", 1)])
 def test_zero_is_taken_where_it_is_stable_though_large_states_grow(activation, layers):
     family = RandomODE(layers, 1.3, activation=activation)
-    found = mean_field(family)
+    solution = mean_field(family)
     slope = correlation(activation, 0.0)[1] if layers > 1 else 1.0
-    assert found.converged == (1.3 ** (2 * layers) * slope ** (layers - 1) < 1)
+    assert solution.converged == (1.3 ** (2 * layers) * slope ** (layers - 1) < 1)
     if layers > 1:
-        assert found.variance == 0.0
+        assert solution.variance == 0.0
         edge = (1 / slope) ** (1 / (2 * layers))
         curve = critical_curve(family, [0.0])
         assert float(curve.sigma_w) == pytest.approx(edge, rel=1e-6)

@@ -52,8 +52,8 @@ def test_draws_of_one_network_do_not_depend_on_how_many_follow():
     few, many = networks(2, layers=2, width=3), networks(5, layers=2, width=3)
     for name in ("b", "c", "A", "B", "tau"):
         assert torch.equal(getattr(few, name), getattr(many, name)[:2])
-    for one, other in zip(few.W + few.V, many.W + many.V, strict=True):
-        assert torch.equal(one, other[:2])
+    for weight, other in zip(few.W + few.V, many.W + many.V, strict=True):
+        assert torch.equal(weight, other[:2])
     assert not torch.equal(many.W[1][0], many.W[1][1])
 
 
@@ -62,21 +62,24 @@ def reference(drawn, row, model, phi, signal, y):
     n_layers, k = drawn.law.layers, drawn.law.width
     below, rates = [float(v) for v in signal], []
     for layer in range(n_layers):
-        own = [float(v) for v in y[layer * k : (layer + 1) * k]]
+        potentials = [float(v) for v in y[layer * k : (layer + 1) * k]]
         W, V = drawn.W[layer][row], drawn.V[layer][row]
         for i in range(k):
             n = sum(float(W[j, i]) * below[j] for j in range(len(below)))
             n = phi(n + float(drawn.b[row, layer, i]))
-            r = phi(sum(float(V[j, i]) * own[j] for j in range(k)) + float(drawn.c[row, layer, i]))
+            r = phi(
+                sum(float(V[j, i]) * potentials[j] for j in range(k))
+                + float(drawn.c[row, layer, i])
+            )
             tau = float(drawn.tau[row, layer, i])
             if model == "neural-ode":
                 rates.append(n)
             elif model == "ct-rnn":
-                rates.append(-own[i] / tau + n)
+                rates.append(-potentials[i] / tau + n)
             else:
                 A, B = float(drawn.A[row, layer, i]), float(drawn.B[row, layer, i])
-                rates.append(-own[i] * (1 / tau + abs(n) + abs(r)) + A * n + B * r)
-        below = own
+                rates.append(-potentials[i] * (1 / tau + abs(n) + abs(r)) + A * n + B * r)
+        below = potentials
     return rates
 
 

@@ -35,18 +35,18 @@ def trip(solver="heun"):
     ],
 )
 def test_a_decay_is_multiplied_by_the_factor_of_each_step(solver, there, back):
-    start, found = trip(solver)
+    start, paths = trip(solver)
     n = torch.arange(STEPS + 1, dtype=torch.float64).view(-1, 1)
     h = start[:, None]
-    torch.testing.assert_close(found.truth, h * torch.exp(-n * STEP))
-    torch.testing.assert_close(found.forward, h * there**n)
-    torch.testing.assert_close(found.oracle, h * there ** n[:-1] * math.exp(-STEP))
-    torch.testing.assert_close(found.backward, h * there**STEPS * back ** (STEPS - n))
+    torch.testing.assert_close(paths.truth, h * torch.exp(-n * STEP))
+    torch.testing.assert_close(paths.forward, h * there**n)
+    torch.testing.assert_close(paths.oracle, h * there ** n[:-1] * math.exp(-STEP))
+    torch.testing.assert_close(paths.backward, h * there**STEPS * back ** (STEPS - n))
     size = float(start.square().sum(dim=1).mean().sqrt())
     expected = size * abs(there**STEPS * back**STEPS - 1)
-    assert float(found.backward_error[0]) == pytest.approx(expected)
-    assert float(found.local_error[0]) == pytest.approx(size * abs(there - math.exp(-STEP)))
-    assert float(found.forward_error[0]) == float(found.backward_error[-1]) == 0
+    assert float(paths.backward_error[0]) == pytest.approx(expected)
+    assert float(paths.local_error[0]) == pytest.approx(size * abs(there - math.exp(-STEP)))
+    assert float(paths.forward_error[0]) == float(paths.backward_error[-1]) == 0
 
 
 def test_bad_arguments():
@@ -59,22 +59,22 @@ def test_bad_arguments():
 
 
 def test_the_picture_holds_the_paths():
-    _, found = trip()
-    there, back, errors = plot_round_trip(found, row=1, component=1).axes
-    np.testing.assert_allclose(there.lines[1].get_ydata(), found.forward[1, :, 1])
+    _, paths = trip()
+    there, back, errors = plot_round_trip(paths, row=1, component=1).axes
+    np.testing.assert_allclose(there.lines[1].get_ydata(), paths.forward[1, :, 1])
     assert len(there.lines) == 2 + STEPS
-    np.testing.assert_allclose(back.lines[1].get_ydata(), found.backward[1, :, 1])
-    np.testing.assert_allclose(errors.lines[0].get_ydata(), found.forward_error[1:])
+    np.testing.assert_allclose(back.lines[1].get_ydata(), paths.backward[1, :, 1])
+    np.testing.assert_allclose(errors.lines[0].get_ydata(), paths.forward_error[1:])
 
 
 def test_bounds_enclose_what_is_drawn():
     certificate = certify_ltc(tauflow.LTC(2, 5), torch.randn(3, 20, 2))
     left, right = plot_certificate(certificate).axes
     for ax, values in ((left, certificate.tau), (right, certificate.states)):
-        possible, met = (
+        possible, measured = (
             np.array([segment[:, 1] for segment in bars.get_segments()]) for bars in ax.collections
         )
-        assert possible.shape == met.shape == (5, 2)
-        assert (possible[:, 0] <= met[:, 0] + 1e-6).all()
-        assert (met[:, 1] <= possible[:, 1] + 1e-6).all()
-        np.testing.assert_allclose(met[:, 1], values.detach().amax(dim=(0, 1)), rtol=1e-6)
+        assert possible.shape == measured.shape == (5, 2)
+        assert (possible[:, 0] <= measured[:, 0] + 1e-6).all()
+        assert (measured[:, 1] <= possible[:, 1] + 1e-6).all()
+        np.testing.assert_allclose(measured[:, 1], values.detach().amax(dim=(0, 1)), rtol=1e-6)

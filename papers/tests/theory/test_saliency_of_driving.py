@@ -57,12 +57,12 @@ def test_it_steers_by_what_it_sees_now(trained, data):
 
 def test_a_frame_under_noise_is_known_by_its_mask(trained, data):
     """After Fig. 5 of Hasani et al. 2022: attention stays under noise of variance 0.35."""
-    found = saliency_under_noise(trained, data.test.x[:, 3], variance=0.35)
-    assert found.correlation.mean() > 0.85
-    clean, noisy = (part.masks.flatten(1) for part in (found.clean, found.noisy))
+    saliency = saliency_under_noise(trained, data.test.x[:, 3], variance=0.35)
+    assert saliency.correlation.mean() > 0.85
+    clean, noisy = (part.masks.flatten(1) for part in (saliency.clean, saliency.noisy))
     count = len(clean)
     between = torch.corrcoef(torch.cat([clean, noisy]))[:count, count:]
     known = between.argmax(dim=0) == torch.arange(count)
     assert known.float().mean() > 0.75
     others = between.sum() - between.diagonal().sum()
-    assert others / (count**2 - count) < found.correlation.mean() - 0.1
+    assert others / (count**2 - count) < saliency.correlation.mean() - 0.1

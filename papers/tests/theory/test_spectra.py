@@ -30,10 +30,10 @@ def no_window():
 
 def test_without_gating_and_at_rest_the_spectrum_is_a_disk():
     """At h = 0 the flow is (W - 1) h / 2: a disk around -1/2, its radius half the scale."""
-    found = gating_spectrum("mgru", neurons=300, sigma_w=0.6, steps=200)
-    assert found.settled
-    assert found.final_speed < 1e-9
-    away = (found.eigenvalues + 0.5).abs()
+    spectrum = gating_spectrum("mgru", neurons=300, sigma_w=0.6, steps=200)
+    assert spectrum.settled
+    assert spectrum.final_speed < 1e-9
+    away = (spectrum.eigenvalues + 0.5).abs()
     assert away.max().item() == pytest.approx(0.3, rel=0.1)
     # the circular law: uniform on the disk, so that half of it is within 0.707 of the radius
     assert (away < 0.3 * 0.5**0.5).double().mean().item() == pytest.approx(0.5, abs=0.05)
@@ -41,8 +41,8 @@ def test_without_gating_and_at_rest_the_spectrum_is_a_disk():
 
 def test_without_gating_the_long_expressive_memory_stays_near_a_circle_of_its_own():
     """At rest y' = (-y + W_y z) / 2, z' = (-z + W_z y) / 2: eigenvalues -1/2 +- sqrt(W_y W_z)/2."""
-    found = gating_spectrum("lem", neurons=200, sigma_w=0.6, steps=200)
-    values = (2 * found.eigenvalues + 1).numpy()
+    spectrum = gating_spectrum("lem", neurons=200, sigma_w=0.6, steps=200)
+    values = (2 * spectrum.eigenvalues + 1).numpy()
     assert np.abs(values).max() == pytest.approx(0.6, rel=0.12)
     for value in values:  # they come in pairs
         assert np.abs(values + value).min() < 1e-8
@@ -74,8 +74,8 @@ def drawn(name):
         weights = sample_network(family, 10, generator).parameters()
         return torch.cat([weight.detach().double().flatten() for weight in weights])
     if name == "measure_radius":
-        found = measure_radius(family, neurons=10, steps=20, seed=3)
-        return torch.tensor([found.radius, found.mean_gain, found.variance]).double()
+        radius = measure_radius(family, neurons=10, steps=20, seed=3)
+        return torch.tensor([radius.radius, radius.mean_gain, radius.variance]).double()
     return torch.view_as_real(
         gating_spectrum(name, neurons=10, steps=5, sigma_z=1.0, seed=3).eigenvalues
     )

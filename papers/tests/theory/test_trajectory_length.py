@@ -72,9 +72,9 @@ def test_points_that_do_not_differ_explain_nothing_and_single_columns_are_padded
 def test_a_neural_ode_without_weights_moves_along_a_line_of_known_length():
     """With W = 0 the rate is tanh(b), constant, so that the length is 2 pi |tanh(b)|."""
     law = NetworkDistribution(width=5, weight_variance=0.0)
-    found = trajectory_lengths("neural-ode", law, tries=3, seed=4)
+    trajectories = trajectory_lengths("neural-ode", law, tries=3, seed=4)
     generator = torch.Generator().manual_seed(4)
-    for length in found.lengths[:, 0]:
+    for length in trajectories.lengths[:, 0]:
         for size in ((2, 5), (5, 5)):
             torch.randn(*size, generator=generator, dtype=torch.float64)
         b = torch.randn(2, 1, 5, generator=generator, dtype=torch.float64)[0, 0]
@@ -134,13 +134,13 @@ def test_a_network_that_explodes_ends_there_and_spares_the_others():
 
 def test_results_depend_neither_on_chunks_nor_on_the_number_of_tries():
     law = NetworkDistribution(width=4, layers=2, tau_law="paper")
-    whole = trajectory_lengths("ltc", law, tries=5, examples=3)
+    full = trajectory_lengths("ltc", law, tries=5, examples=3)
     parts = trajectory_lengths("ltc", law, tries=4, examples=3, at_once=2)
-    torch.testing.assert_close(parts.lengths, whole.lengths[:4])
-    assert torch.equal(parts.output_points, whole.output_points[:4])
-    assert len(parts.examples) == len(whole.examples) == 3
-    for one, other in zip(parts.examples, whole.examples, strict=True):
-        torch.testing.assert_close(one.scores, other.scores)
+    torch.testing.assert_close(parts.lengths, full.lengths[:4])
+    assert torch.equal(parts.output_points, full.output_points[:4])
+    assert len(parts.examples) == len(full.examples) == 3
+    for example, other in zip(parts.examples, full.examples, strict=True):
+        torch.testing.assert_close(example.scores, other.scores)
 
 
 def test_the_published_depths_of_neural_odes_come_out():
@@ -148,12 +148,12 @@ def test_the_published_depths_of_neural_odes_come_out():
     published = {"tanh": (0.56, 0.03), "sigmoid": (0.56, 0.0), "ReLU": (1.29, 0.1)}
     for name, (depth, tolerance) in (published | {"Hard-tanh": (0.61, 0.03)}).items():
         law = NetworkDistribution(width=100, activation=RELEASED_ACTIVATIONS[name])
-        found = trajectory_lengths("neural-ode", law, tries=10)
-        assert float(found.depth().mean()) == pytest.approx(depth, abs=tolerance + 1e-9)
-        steps = found.accepted.double() / 99
-        assert torch.equal(found.depth("paper"), steps)
-        torch.testing.assert_close(found.depth(), 4 * steps * 99 / 100)
-        summary, depths = found.depth_summary(), found.depth().numpy()
+        trajectories = trajectory_lengths("neural-ode", law, tries=10)
+        assert float(trajectories.depth().mean()) == pytest.approx(depth, abs=tolerance + 1e-9)
+        steps = trajectories.accepted.double() / 99
+        assert torch.equal(trajectories.depth("paper"), steps)
+        torch.testing.assert_close(trajectories.depth(), 4 * steps * 99 / 100)
+        summary, depths = trajectories.depth_summary(), trajectories.depth().numpy()
         assert summary.mean == pytest.approx(depths.mean())
         assert summary.std == pytest.approx(depths.std())
         quartiles = (summary.low, summary.median, summary.high)

@@ -39,7 +39,7 @@ def check_depth(value: Any) -> None:
     """Raise ``ValueError`` for lists and dictionaries nested more deeply than :data:`MAX_DEPTH`."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
-        parts = (one.values() if isinstance(one, dict) else one for one in level)
+        parts = (item.values() if isinstance(item, dict) else item for item in level)
         level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
         if not level:
             return

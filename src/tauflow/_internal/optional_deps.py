@@ -40,7 +40,7 @@ def _import_or_explain(module: str, command: Callable[[], str]) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not module.startswith(error.name):
-            raise  # the module is there, but one of its own imports is not
+            raise  # the module is there, but a module that it imports is not
         raise MissingExtraError(
             f"{module} is not installed. Install it with: {command()}"
         ) from error

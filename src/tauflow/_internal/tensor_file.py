@@ -63,7 +63,7 @@ def write_tensor_file(
 def read_tensor_file(
     path: Path, kind: str, *, error: type[TauflowError], advice: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors, on the CPU, and the facts that :func:`write_tensor_file` wrote.
+    """Read the tensors, on the CPU, and the metadata that :func:`write_tensor_file` wrote.
 
     Args:
         path: the file, which must exist.
@@ -86,10 +86,10 @@ def read_tensor_file(
     try:
         text, digest = metadata["tauflow"], metadata["sha256"]
         content = parse_json(text)
-        stored_kind, format_version, facts = (
+        stored_kind, format_version, stored_metadata = (
             content[k] for k in ("kind", "format_version", "facts")
         )
-        for value, type_ in ((stored_kind, str), (format_version, int), (facts, dict)):
+        for value, type_ in ((stored_kind, str), (format_version, int), (stored_metadata, dict)):
             if not isinstance(value, type_):
                 raise TypeError(f"{value!r} is a {type(value).__name__}, not a {type_.__name__}")
     except (KeyError, TypeError, ValueError) as reason:
@@ -105,7 +105,7 @@ def read_tensor_file(
         raise error(
             f"{path} is a {stored_kind}, expected a {kind}. {_USAGE_HINTS.get(stored_kind, advice)}"
         )
-    return tensors, facts
+    return tensors, stored_metadata
 
 
 def read_kind(path: Path) -> str | None:

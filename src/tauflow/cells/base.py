@@ -216,7 +216,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     def time_constant(self) -> float | None:
         """The time constant that the cell begins with, in the unit of gaps, if it has a single one.
 
-        By default its number ``tau``. Where there is none, gaps around 1 are expected.
+        By default its number ``tau``. A cell without ``tau`` expects time steps around 1.
         """
         tau = getattr(self, "tau", None)
         return float(tau) if isinstance(tau, float | int) and tau > 0 else None
@@ -322,9 +322,9 @@ def first_parameter(module: nn.Module) -> Tensor | None:
         if parameter is not None:
             return parameter
     for part in module._modules.values():
-        found = None if part is None else first_parameter(part)
-        if found is not None:
-            return found
+        nested = None if part is None else first_parameter(part)
+        if nested is not None:
+            return nested
     return None
 
 
@@ -364,13 +364,13 @@ def precompute_steps(
         observed: (B, T, I) bool, or ``None``.
         hoists: whether that is computed now; else every step does so itself.
     """
-    given = (x, dt) if observed is None else (x, dt, observed)
+    sequences = (x, dt) if observed is None else (x, dt, observed)
     if has_hooks(cell):
-        return StepSequence(given, lambda h, x, dt, *seen: cell(x, h, dt, *seen))
+        return StepSequence(sequences, lambda h, x, dt, *seen: cell(x, h, dt, *seen))
     # which the compiler of torch 2.8 knows, not vars()
     if not hoists or "step" in cell.__dict__ or type(cell).step is not AbstractCell.step:
         return StepSequence(
-            given, lambda h, x, dt, *seen: cell.step(x, h, dt, *seen), hoists=hoists
+            sequences, lambda h, x, dt, *seen: cell.step(x, h, dt, *seen), hoists=hoists
         )
-    per_step, fixed = cell.precompute(*given)
+    per_step, fixed = cell.precompute(*sequences)
     return StepSequence(per_step, lambda h, *inputs: cell.update(h, *inputs, *fixed), fixed)

@@ -88,7 +88,7 @@ class ClosedFormHeads(FixedOptionsModule, metaclass=FixedOptionsMeta):
             self.A.fill_(1.0)
 
     def packed_parts(self) -> dict[str, tuple[int, ...]]:
-        """Return the rows of each head, which are layers of their own in the released codes."""
+        """Return the rows of each head, which are separate layers in the released codes."""
         rows = (self.hidden_size,) * self.blocks
         return {"weight": rows, "bias": rows}
 
@@ -201,7 +201,7 @@ class CfCParameters(NamedTuple):
 def cfc_step(config: CfCConfig, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tensor:
     """Return the state after ``dt``, (B, N), of heads on a backbone that reads z, (B, R).
 
-    What modules compute that nobody replaced, wrapped or hooked, from what
+    What modules compute that were not replaced, wrapped or hooked, from what
     :meth:`~ClosedFormHeads.packed_parameters` packed.
     """
     params = CfCParameters(*tensors)

@@ -1,7 +1,7 @@
 """Check the methods of a cell and what they return, for user-defined cells.
 
 Torch broadcasts a state of one row to all, concatenates what is narrower than it says, and does not
-mind a method that nobody has called yet.
+mind a method that has not been called yet.
 """
 
 import inspect
@@ -54,7 +54,7 @@ def _check_step(kind: "type[AbstractCell]", base: "type[AbstractCell]") -> None:
             "is to be computed for all steps at once by precompute(x, dt)."
         )
     of_step, of_update = (
-        next(one for one in kind.__mro__ if name in vars(one)) for name in ("step", "update")
+        next(base for base in kind.__mro__ if name in vars(base)) for name in ("step", "update")
     )
     if of_step is not base and of_update is not of_step and issubclass(of_update, of_step):
         raise ArgumentError(

@@ -60,7 +60,7 @@ class CTRNNCell(AbstractCell):
         hidden_size: neurons N.
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
         solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
-            ``"dopri5"``, with steps of its own for every sample (needs ``tauflow[ode]``).
+            ``"dopri5"``, with separate steps for every sample (needs ``tauflow[ode]``).
         substeps: solver steps per sample, where they are fixed.
         damping: kappa, per unit of ``dt``, a constant unless ``train_tau``.
         scale: whether s is trained; else it is 1.
@@ -72,7 +72,7 @@ class CTRNNCell(AbstractCell):
         atol: its absolute tolerance.
         adjoint: whether an adaptive solver finds gradients by solving backwards: in memory that
             does not grow with its steps, and as exact as ``rtol`` and ``atol`` make them.
-        train_tau: whether every neuron has a time constant tau of its own, trained from
+        train_tau: whether every neuron has its time constant tau, trained from
             1 / ``damping`` on; kappa is then 1 / tau.
     """
 
@@ -185,16 +185,20 @@ class CTRNNCell(AbstractCell):
         return Precomputed((x @ W_x.T + b, span), self.packed_parameters())
 
     def update(
-        self, h: StateTensor, drive: StateTensor, span: Float[Tensor, "B 1"], *fixed: Tensor
+        self,
+        h: StateTensor,
+        input_projection: StateTensor,
+        span: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> StateTensor:
         """Integrate over the time to cover, holding the input."""
-        return ct_rnn_update(self.static_config(), h, drive, span, *fixed)
+        return ct_rnn_update(self.static_config(), h, input_projection, span, *fixed)
 
 
 def ct_rnn_update(
     config: CTRNNConfig,
     h: StateTensor,
-    drive: StateTensor,
+    input_projection: StateTensor,
     span: Float[Tensor, "B 1"],
     W_h: Float[Tensor, "S S"],
     *vectors: Float[Tensor, " S"],
@@ -207,14 +211,14 @@ def ct_rnn_update(
     scale, rates = (vectors, ()) if config.damping is not None else (vectors[:-1], vectors[-1:])
 
     def field(at: Tensor) -> Tensor:
-        f = config.phi(torch.addmm(drive, at, W_h_T))
+        f = config.phi(torch.addmm(input_projection, at, W_h_T))
         f = scale[0] * f if scale else f
         if rates:
             return f - rates[0] * at
         return torch.sub(f, at, alpha=config.damping) if config.damping else f
 
     if config.clip is None:
-        return config.flow_solver.integrate(field, h, span, (drive, W_h, *vectors))
+        return config.flow_solver.integrate(field, h, span, (input_projection, W_h, *vectors))
     tableau, substeps = TABLEAUS[config.flow_solver.solver], config.flow_solver.substeps
     for _ in range(substeps):
         after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)

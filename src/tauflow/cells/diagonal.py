@@ -29,7 +29,7 @@ class AbstractScanCell(AbstractCell):
     where a and b, of the width of z, depend on input and time step alone, so that a sequence is one
     scan. The state is z and what the readout takes of the last sample.
 
-    A subclass says how wide z is in :attr:`scan_size`, and makes a, b and what is kept of the
+    A subclass says how wide z is in :attr:`scan_size`, and makes a, b and what is stored of the
     sample, if anything, in :meth:`precompute`.
     """
 
@@ -46,12 +46,12 @@ class AbstractScanCell(AbstractCell):
         h: StateTensor,
         a: Float[Tensor, "B Z"],
         b: Float[Tensor, "B Z"],
-        *kept: Float[Tensor, "B K"],
+        *counters: Float[Tensor, "B K"],
     ) -> StateTensor:
-        """Return the state after the linear step, and what is kept of the sample."""
+        """Return the state after the linear step, and what is stored of the sample."""
         z = h[..., : self.scan_size]
         z = (complex_multiply(a, z) if self.is_complex else a * z) + b
-        return torch.cat([z, *kept], dim=-1)
+        return torch.cat([z, *counters], dim=-1)
 
 
 class AbstractDiagonalCell(AbstractScanCell):

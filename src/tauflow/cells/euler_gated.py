@@ -79,9 +79,9 @@ class EulerGRUCell(AbstractPackedFlowCell):
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
         gates = 2 * self.hidden_size
-        drive = F.linear(x, self.W_x, self.b)
+        input_projection = F.linear(x, self.W_x, self.b)
         return Precomputed(
-            (dt / self.tau, drive[..., :gates], drive[..., gates:]),
+            (dt / self.tau, input_projection[..., :gates], input_projection[..., gates:]),
             (self.W_h[:gates].T, self.W_h[gates:].T),
         )
 

@@ -79,7 +79,7 @@ class GNODECell(AbstractGatedFlowCell):
             by default ``"relu"``. Only with hidden layers.
         final_activation: phi_h, ``"identity"`` or ``"tanh"``.
         tau: time constant, in the unit of ``dt``.
-        train_tau: whether every neuron has a time constant of its own, trained from ``tau`` on and
+        train_tau: whether every neuron has its time constant, trained from ``tau`` on and
             stored through a softplus. The paper keeps one, and suggests training it (Appendix G.5).
         solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
             ``"tsit5"`` (needs ``tauflow[ode]``).
@@ -226,8 +226,8 @@ class GNODECell(AbstractGatedFlowCell):
 
     def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return G(h, x)."""
-        (_, drive), weights = self.precompute(x, torch.ones_like(x[..., :1]))
-        G, _ = self._terms(drive, *weights)(h)
+        (_, input_projection), weights = self.precompute(x, torch.ones_like(x[..., :1]))
+        G, _ = self._terms(input_projection, *weights)(h)
         return torch.ones_like(h) if G is None else G
 
     def packed_parts(self) -> dict[str, tuple[int, ...]]:

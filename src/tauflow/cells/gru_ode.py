@@ -103,8 +103,8 @@ class GRUODECell(AbstractCell):
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
-        drive = x @ self.W_x.T + self.b
-        gates, g = drive.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)
+        input_projection = x @ self.W_x.T + self.b
+        gates, g = input_projection.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)
         return Precomputed((gates, g, dt), (self.W_h.T, self.W_g.T))
 
     def update(

@@ -41,7 +41,7 @@ def joint_glorot_(*weights: Tensor, blocks: int = 1, generator: Generator = None
 
     Args:
         *weights: one weight (rows, columns) per input, all with the same rows.
-        blocks: dense layers stacked along the rows, each with a fan-out of its own.
+        blocks: dense layers stacked along the rows, each with its fan-out.
         generator: source of the draws.
     """
     fan_in = sum(weight.shape[1] for weight in weights)

@@ -94,9 +94,13 @@ class LEMCell(AbstractPackedFlowCell):
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return a step in time constants, the input's share of what y drives and z drives."""
         of_y = 3 * self.hidden_size
-        drive = F.linear(x, self.W_x, self.b)
+        input_projection = F.linear(x, self.W_x, self.b)
         return Precomputed(
-            (dt / (self.tau * self.substeps), drive[..., :of_y], drive[..., of_y:]),
+            (
+                dt / (self.tau * self.substeps),
+                input_projection[..., :of_y],
+                input_projection[..., of_y:],
+            ),
             (self.W_h[:of_y].T, self.W_h[of_y:].T),
         )
 
@@ -126,5 +130,5 @@ class LEMCell(AbstractPackedFlowCell):
         """Return the gates of y and z, in the order of the state."""
         of_gates = 2 * self.hidden_size
         y, _ = h.chunk(2, dim=-1)
-        drive = F.linear(x, self.W_x[:of_gates], self.b[:of_gates])
-        return torch.sigmoid(torch.addmm(drive, y, self.W_h[:of_gates].T))
+        input_projection = F.linear(x, self.W_x[:of_gates], self.b[:of_gates])
+        return torch.sigmoid(torch.addmm(input_projection, y, self.W_h[:of_gates].T))

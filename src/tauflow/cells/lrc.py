@@ -173,7 +173,7 @@ def lrc_update(
     """Return the states after the gap, given what :meth:`LRCCell.precompute` returns."""
     of_x, of_h, (g, e), *gate = fixed
     D = of_x.shape[1]
-    x, drive = read[..., :D], read[..., D:]
+    x, inputs = read[..., :D], read[..., D:]
     f_x, u_x = _synaptic_sums(x, *of_x.unbind())
     f_x, u_x = f_x + g, u_x + g
     for _ in range(config.substeps):
@@ -181,7 +181,7 @@ def lrc_update(
         rate, aim = torch.sigmoid(f_x + f), e * torch.tanh(u_x + u)
         delta = dt / config.substeps
         if gate:
-            delta = _compute_elastance(drive, h, *gate[2:]) * delta
+            delta = _compute_elastance(inputs, h, *gate[2:]) * delta
         if config.solver == "hybrid":
             h = (h + delta * aim) / (1 + delta * rate)
         else:

@@ -230,7 +230,7 @@ class LTCCell(AbstractCell):
     def packed_parameters(self, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return weights (4, D, N) and (4, N, N), leak (2, N) and C (N,).
 
-        Weights are sigma, mu, w and E of every synapse, w being 0 where there is none; leak is
+        Weights are sigma, mu, w and E of every synapse, w being 0 where no synapse is; leak is
         g_l V_l and g_l, with epsilon added for the fused solver.
 
         Args:
@@ -313,8 +313,8 @@ def integrate_potentials(
     drive_x, conductance_x = sensory[0] + leak[0], sensory[1] + leak[1]
 
     def terms(v: Tensor) -> Pair:
-        drive, conductance = recurrent(v)
-        return drive_x + drive, conductance_x + conductance
+        current, conductance = recurrent(v)
+        return drive_x + current, conductance_x + conductance
 
     return integrate_semilinear(
         terms, v, span, solver=config.solver, substeps=config.substeps, capacity=C

@@ -110,7 +110,7 @@ class NeuronalLTCCell(AbstractCell):
     def update(
         self,
         h: StateTensor,
-        drive: StateTensor,
+        input_projection: StateTensor,
         dt: Float[Tensor, "B 1"],
         W_h: Float[Tensor, "S S"],
         A: Float[Tensor, " S"],
@@ -120,7 +120,7 @@ class NeuronalLTCCell(AbstractCell):
         """Advance the state over the gap, holding the input."""
 
         def terms(h: Tensor) -> Pair:
-            f = self.phi(drive + h @ W_h.T)
+            f = self.phi(input_projection + h @ W_h.T)
             f = scale[0] * f if scale else f
             return f * A, leak + f
 

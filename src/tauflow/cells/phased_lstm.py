@@ -49,7 +49,7 @@ class PhasedLSTMCell(AbstractCell):
 
     t is summed up, and its phase taken, in double precision, for a gate opens for a small part of a
     cycle, and single precision would lose it within some thousand steps. The state holds t as a sum
-    of numbers of its own dtype, each the rounding error of those before (four, so that in bfloat16
+    of numbers of its dtype, each the rounding error of those before (four, so that in bfloat16
     they have 32 bits); to begin at another time, set the first of them.
 
     Args:
@@ -146,10 +146,10 @@ class PhasedLSTMCell(AbstractCell):
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the blocks' share of the input, and the gap, as released already as k."""
-        drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
+        input_projection = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":
-            return Precomputed((drive, self.time_gate(dt)))
-        return Precomputed((drive, dt), self._cycle_parameters())
+            return Precomputed((input_projection, self.time_gate(dt)))
+        return Precomputed((input_projection, dt), self._cycle_parameters())
 
     def update(
         self,

@@ -32,7 +32,7 @@ def reset_submodules(module: nn.Module) -> None:
     """
     if any(parameter is not None for parameter in module._parameters.values()):
         raise ArgumentError(
-            f"{type(module).__name__} has parameters of its own and no reset_parameters() that "
+            f"{type(module).__name__} has parameters and no reset_parameters() that "
             "draws them. Give the class that method."
         )
     for part in module.children():

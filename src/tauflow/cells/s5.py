@@ -44,7 +44,7 @@ class S5Cell(AbstractDiagonalCell):
         \dot z = \Lambda z + B u, \qquad y = 2\, \mathrm{Re}(C z) + D u
 
     with u the input, held over the time step (zero-order hold) of
-    :math:`\Delta = s \odot dt`, which every state measures in a learned unit of its own:
+    :math:`\Delta = s \odot dt`, which every state measures in its learned unit:
 
     .. math::
         z' = e^{\Lambda \Delta} z + \Lambda^{-1} (e^{\Lambda \Delta} - 1) B u

@@ -49,7 +49,7 @@ def backtest(
     check_picture_file(plot)
     if out is not None:
         check_output_file(out, csv)
-    found = run_backtest(
+    report = run_backtest(
         load_predictor(run),
         csv,
         origins=origins,
@@ -59,17 +59,17 @@ def backtest(
         season=season,
         crps=crps,
     )
-    scores = found.scores().dropna(axis=1, how="all")
+    scores = report.scores().dropna(axis=1, how="all")
     print_table(
         list(scores),
         [
-            [str(one) if isinstance(one, str | int) else f"{one:.4g}" for one in row]
+            [str(cell) if isinstance(cell, str | int) else f"{cell:.4g}" for cell in row]
             for row in scores.itertuples(index=False)
         ],
         numbers=range(1, scores.shape[1]),
     )
     if out is not None:
-        write_answers([found.frame], out, "forecast")
+        write_answers([report.frame], out, "forecast")
     if plot is not None:
-        found.plot().savefig(plot, dpi=150)
+        report.plot().savefig(plot, dpi=150)
         print_line(f"Picture: {plot}")

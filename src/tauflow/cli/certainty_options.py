@@ -44,7 +44,7 @@ def parse_threshold(text: str | None) -> Any:
     """Return the rule that ``--threshold`` stands for.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: the value is not such an option.
     """
     if text in (None, "f1", "youden"):
         return text

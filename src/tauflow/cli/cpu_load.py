@@ -18,10 +18,10 @@ def measure_load() -> tuple[float, int] | None:
 
 def describe_load() -> str:
     """Return the load of the machine, and what to do if it is above the cores."""
-    found = measure_load()
-    if found is None:
+    measured = measure_load()
+    if measured is None:
         return "not known on this platform"
-    load, cores = found
+    load, cores = measured
     is_slow = load > cores and torch.get_num_threads() > 1 and not _waits_asleep()
     advice = ": set OMP_WAIT_POLICY=passive (the same results) or OMP_NUM_THREADS=1"
     advice = advice if is_slow else ""
@@ -37,12 +37,16 @@ def use_one_thread_if_busy() -> str | None:
 
     Threads that wait asleep cost next to nothing, and are left as they are.
     """
-    found = measure_load()
-    if found is None or torch.get_num_threads() == 1 or any(map(os.environ.get, _THREAD_VARIABLES)):
+    measured = measure_load()
+    if (
+        measured is None
+        or torch.get_num_threads() == 1
+        or any(map(os.environ.get, _THREAD_VARIABLES))
+    ):
         return None
     if _waits_asleep():
         return None
-    load, cores = found
+    load, cores = measured
     if load < _BUSY_LOAD * cores:
         return None
     note = describe_load().partition(":")[0]

@@ -30,22 +30,24 @@ def doctor() -> None:
     from .cpu_load import describe_load
     from .output import print_line, print_table
 
-    facts = {**get_versions(), "numba": _get_version("numba"), **describe_machine()}
-    facts["load"] = describe_load()
-    facts["vector width"] = torch.backends.cpu.get_cpu_capability()
-    facts["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
-    facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
-    facts["compiled loops"] = _describe_loops()
-    facts["compiled kernels"] = get_cache_folder() or "no folder to keep them can be written"
+    environment = {**get_versions(), "numba": _get_version("numba"), **describe_machine()}
+    environment["load"] = describe_load()
+    environment["vector width"] = torch.backends.cpu.get_cpu_capability()
+    environment["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
+    environment["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
+    environment["compiled loops"] = _describe_loops()
+    environment["compiled kernels"] = get_cache_folder() or "no folder to keep them can be written"
     if os.environ.get("TAUFLOW_BACKEND"):
-        facts["TAUFLOW_BACKEND"] = os.environ["TAUFLOW_BACKEND"]
-    print_table(("what", "here"), [(key, str(value)) for key, value in facts.items()], whole=(0,))
+        environment["TAUFLOW_BACKEND"] = os.environ["TAUFLOW_BACKEND"]
+    print_table(
+        ("what", "here"), [(key, str(value)) for key, value in environment.items()], no_wrap=(0,)
+    )
     extras = [
         (extra, ", ".join(f"{name} {_get_version(name)}" for name in names))
         for extra, names in _OPTIONAL_PACKAGES.items()
     ]
-    print_table(("extra", "brings"), extras, whole=(0,))
-    print_table(("backend", "cells", "in the way"), _list_kernels(), whole=(0,))
+    print_table(("extra", "brings"), extras, no_wrap=(0,))
+    print_table(("backend", "cells", "in the way"), _list_kernels(), no_wrap=(0,))
     print_line(_run_self_test())
 
 
@@ -74,7 +76,7 @@ def _list_kernels() -> list[tuple[str, str, str]]:
     from tauflow.kernels import KernelCall, get_kernels
     from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    cells_by_reason: dict[tuple[str, str], dict[str, None]] = {}
     on_gpu = torch.cuda.is_available()
     cells = dict.fromkeys(entry.cell for entry in MODELS.values())
     for row in (row for cell in cells for row in get_kernels(cell(2, 4))):
@@ -84,8 +86,10 @@ def _list_kernels() -> list[tuple[str, str, str]]:
         call = KernelCall(cell, x, x.new_zeros(1, cell.state_size), dt)
         reason = "no CUDA device" if row.device == "cuda" and not on_gpu else None
         key = row.backend, reason or row.unsupported_reason(call) or "nothing"
-        found.setdefault(key, {})[row.cell.__name__] = None
-    return [(backend, ", ".join(cells), reason) for (backend, reason), cells in found.items()]
+        cells_by_reason.setdefault(key, {})[row.cell.__name__] = None
+    return [
+        (backend, ", ".join(cells), reason) for (backend, reason), cells in cells_by_reason.items()
+    ]
 
 
 def _run_self_test() -> str:

@@ -60,7 +60,7 @@ def explain(
     has_ids = predictor.schema is not None and predictor.schema.id is not None
     if plot is not None and has_ids and len(id or ()) != 1:
         raise ArgumentError(f"--plot {plot} is a picture of one id. Name it with --id.")
-    found = predictor.explain(
+    explanation = predictor.explain(
         csv,
         method=method,
         output=output,
@@ -70,5 +70,5 @@ def explain(
         decimal=decimal,
     )
     if plot is not None:
-        found.plot(id[0] if id else None, features=features).savefig(plot, dpi=150)
-    write_answers([found.summarize() if summary else found.values], out, "row")
+        explanation.plot(id[0] if id else None, features=features).savefig(plot, dpi=150)
+    write_answers([explanation.summarize() if summary else explanation.values], out, "row")

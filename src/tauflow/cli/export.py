@@ -77,8 +77,12 @@ def export(
     if model.is_dir() or read_kind(model) == KIND:
         trained = load_predictor(model)
         labels, loaded = IOSchema.from_data(trained), trained.model
-    told = {"time_unit": time_unit, "inputs": _split_list(inputs), "outputs": _split_list(outputs)}
-    labels = _update_schema(labels, told)
+    options = {
+        "time_unit": time_unit,
+        "inputs": _split_list(inputs),
+        "outputs": _split_list(outputs),
+    }
+    labels = _update_schema(labels, options)
     loaded = (load(model) if loaded is None else loaded).eval()
     kind, _, step = to.partition("-")
     form = "step" if step else "sequence"
@@ -110,7 +114,7 @@ def _find_calibration(
         schema: with scales, if numbers are wanted in the units before scaling.
 
     Raises:
-        ArgumentError: the model is none of a table, or the run's own data are not there.
+        ArgumentError: the model does not come from a table, or the data of the run are missing.
     """
     from tauflow.errors import ArgumentError, DataNotFoundError
     from tauflow.runs.job import RECORD_FILE
@@ -134,11 +138,11 @@ def _find_calibration(
             batches = [reload_training_split(record, trained.schema)[:_MOST_SEQUENCES]]
         except DataNotFoundError as error:
             raise ArgumentError(f"{error} {advice}") from error
-    found = [
+    sequences = [
         _to_sequence(batch, row, trained, schema) for batch in batches for row in range(len(batch))
     ]
-    count = 2 if table is not None or any(y is None for _, _, y in found) else 3
-    return [list(part) for part in zip(*found, strict=True)][:count]
+    count = 2 if table is not None or any(y is None for _, _, y in sequences) else 3
+    return [list(part) for part in zip(*sequences, strict=True)][:count]
 
 
 def _to_sequence(
@@ -181,14 +185,14 @@ def _update_schema(schema: "IOSchema", values: Mapping[str, Any]) -> "IOSchema":
 
     from tauflow.errors import ArgumentError
 
-    given = {name: value for name, value in values.items() if value}
-    for name in given:
+    options = {name: value for name, value in values.items() if value}
+    for name in options:
         if known := getattr(schema, name):
             shown = known if isinstance(known, str) else ",".join(known)
             raise ArgumentError(
                 f"--{name.replace('_', '-')}: the run knows that itself, {shown!r}. Leave it out."
             )
-    return replace(schema, **given)
+    return replace(schema, **options)
 
 
 def _split_list(text: str) -> tuple[str, ...]:

@@ -44,40 +44,42 @@ def read_feature_table(
     from tauflow.tabular.options import TableOptions
     from tauflow.tabular.sequences import format_names
 
-    said = TableOptions(**options)
-    if said.id is None and needs_id:
+    table_options = TableOptions(**options)
+    if table_options.id is None and needs_id:
         raise ArgumentError("no column of ids is named. Give it: --id.")
-    sheet = read_table(path, said)
+    table = read_table(path, table_options)
     roles = {
-        "id": [said.id] if said.id else [],
-        "time": [said.time] if said.time else [],
-        "static": said.static or (),
+        "id": [table_options.id] if table_options.id else [],
+        "time": [table_options.time] if table_options.time else [],
+        "static": table_options.static or (),
     }
     others = [name for names in roles.values() for name in names]
-    named = [*(said.features or ()), *more]
+    named = [*(table_options.features or ()), *more]
     for role, names in {**roles, "feature": named}.items():
         for name in names:
-            sheet.check_name(name, role)
+            table.check_name(name, role)
     both = next((name for name in named if name in others), None)
     if both is not None:
         raise ArgumentError(
             f"column {both!r} is a feature, and is named as id, time or static too. Name it once."
         )
-    found = group_into_sequences(sheet, said.id, said.time, sort=said.sort)
-    rest = [name for name in sheet.columns if name not in (*others, *named)]
+    sequences = group_into_sequences(
+        table, table_options.id, table_options.time, sort=table_options.sort
+    )
+    rest = [name for name in table.columns if name not in (*others, *named)]
     numbers = [
         name
         for name in rest
-        if sheet.is_mostly_numbers(name) and not sheet.find_missing(name).all()
+        if table.is_mostly_numbers(name) and not table.find_missing(name).all()
     ]
-    features = list(dict.fromkeys([*(said.features or numbers), *more]))
+    features = list(dict.fromkeys([*(table_options.features or numbers), *more]))
     for name in features:
-        if sheet.is_mostly_numbers(name):
-            sheet.numbers(name)
-    notes = list(make_row_notes(sheet, found, said))
+        if table.is_mostly_numbers(name):
+            table.numbers(name)
+    notes = list(make_row_notes(table, sequences, table_options))
     unused = [name for name in rest if name not in features]
-    if unused and not said.features:
+    if unused and not table_options.features:
         notes.append(f"Left out, as they hold no numbers: {format_names(unused, 12)}.")
     for note in notes:
         typer.echo(note, err=True)
-    return to_pandas(sheet, found.rows), features
+    return to_pandas(table, sequences.rows), features

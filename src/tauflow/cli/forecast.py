@@ -178,14 +178,14 @@ def _write_untrained(
 
     forecaster = SequenceForecaster.from_pretrained()
     chosen = split_names(targets or "") or None
-    found = forecaster.forecast(part, asked, targets=chosen, interval=level, **roles)
+    frame = forecaster.forecast(part, asked, targets=chosen, interval=level, **roles)
     scores = forecaster.backtest(part, targets=chosen, **roles)
     scores["forecast by"] = [forecaster.methods_[name] for name in scores.index]
     typer.echo(
         "Not trained on this table. From the middle of each id on it would have had:", err=True
     )
     typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
-    write_answers([found], out, "row")
+    write_answers([frame], out, "row")
 
 
 def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str, Any]) -> Path:
@@ -202,8 +202,8 @@ def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str
     directory = choose_run_directory(base, resume=False)
     forecaster.save(directory / ESTIMATOR_FILE)
     parts = {name: sum(each) / len(each) for name, each in forecaster.shares_.items()}
-    said = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share)
-    typer.echo(f"Answer: {said}", err=True)
+    answer = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share)
+    typer.echo(f"Answer: {answer}", err=True)
     typer.echo(f"Run:    {directory}", err=True)
     typer.echo(f"Next:   tauflow predict {directory} --csv new.csv --at TIMES", err=True)
     return directory
@@ -221,10 +221,10 @@ def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFram
     )
     if level is not None:
         try:
-            found = [f"{one:.1%}" for one in forecaster.measure_coverage(held, [level])[level]]
+            shares = [f"{share:.1%}" for share in forecaster.measure_coverage(held, [level])[level]]
         except ArgumentError:  # fewer ids calibrate than for the forecasts themselves
-            found = ["too few ids"] * len(index)
-        scores[f"in intervals of {100 * level:g} %"] = found
+            shares = ["too few ids"] * len(index)
+        scores[f"in intervals of {100 * level:g} %"] = shares
     return scores.dropna()
 
 
@@ -247,7 +247,7 @@ def _score_late_rows(
             rows = format_count(late, "row")
             raise DataError(f"{rows} are held out, and {horizon} are forecast at once.")
         season = round(next(iter(getattr(forecaster.module_, "periods", ())), 0)) or None
-        found = backtest(
+        scores_of_rows = backtest(
             forecaster, part, origins=count, interval=level, season=season, boosting=False
         )
     except DataError as error:
@@ -256,7 +256,7 @@ def _score_late_rows(
     ahead, origins = format_count(horizon, "row"), format_count(count, "origin")
     typer.echo(f"Errors up to {ahead} ahead, from {origins} after training:", err=True)
     columns = ["mae", "rmse", *(["coverage"] if level is not None else [])]
-    scores = found.scores(["target", "model"]).set_index("target")
+    scores = scores_of_rows.scores(["target", "model"]).set_index("target")
     return scores[["model", *columns]]
 
 
@@ -273,9 +273,9 @@ def read_queries(at: str, options: Mapping[str, Any]) -> "str | list[float] | Da
     if Path(at).suffix.lower() in (".csv", ".gz", ".parquet"):
         used = {name: options[name] for name in ("id", "time", *READING_OPTIONS) if name in options}
         return read_frame(Path(at), TableOptions(**used), is_training_data=False)
-    numbers = [_to_number(one) for one in at.split(",")]
-    if all(isinstance(one, float) for one in numbers):
-        return [float(one) for one in numbers]
+    numbers = [_to_number(text) for text in at.split(",")]
+    if all(isinstance(number, float) for number in numbers):
+        return [float(number) for number in numbers]
     return at
 
 
@@ -303,15 +303,17 @@ def forecast_from_file(
     from tauflow.tabular.options import TableOptions
 
     forecaster = SequenceForecaster.load(path)
-    said = {name: getattr(forecaster.schema_, name) for name in ("id", "time", *READING_OPTIONS)}
-    if said["id"] is None or said["time"] is None:
+    options = {name: getattr(forecaster.schema_, name) for name in ("id", "time", *READING_OPTIONS)}
+    if options["id"] is None or options["time"] is None:
         raise ArgumentError(
             f"{path} was fitted to arrays, or to a table without ids and times. Fit it with id= "
             "and time=."
         )
-    said |= {name: value for name, value in reading.items() if value is not None}
-    frame = read_frame(rows, TableOptions(**said), is_training_data=False)
-    return forecaster.forecast(frame, read_queries(at, said), interval=interval, return_std=spread)
+    options |= {name: value for name, value in reading.items() if value is not None}
+    frame = read_frame(rows, TableOptions(**options), is_training_data=False)
+    return forecaster.forecast(
+        frame, read_queries(at, options), interval=interval, return_std=spread
+    )
 
 
 def _to_number(text: str) -> float | str:

@@ -44,10 +44,10 @@ class TauflowGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, with a help text whose lines fit the terminal, not the docstring."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None and found.help:
-            found.help = _SINGLE_NEWLINE.sub(" ", found.help)
-        return found
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = _SINGLE_NEWLINE.sub(" ", command.help)
+        return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--traceback`` wherever it stands: it is thought of when a command has failed.
@@ -64,14 +64,14 @@ class TauflowGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command; one that trains uses one thread where the machine is busy."""
-        found = super().resolve_command(ctx, args)
-        if found[0] in _TRAINING_COMMANDS and "--help" not in args:
+        resolved = super().resolve_command(ctx, args)
+        if resolved[0] in _TRAINING_COMMANDS and "--help" not in args:
             from .cpu_load import use_one_thread_if_busy
 
             note = use_one_thread_if_busy()
             if note is not None:
                 typer.echo(note, err=True)
-        return found
+        return resolved
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; for debugging, ``--traceback`` or ``TAUFLOW_DEBUG=1`` shows where."""
@@ -86,8 +86,8 @@ class TauflowGroup(TyperGroup):
         except OSError as error:  # a folder that cannot be written, a full disk
             if error.errno in (None, errno.EPIPE):
                 raise
-            told = describe_os_error(error, sys.argv[1:])
-            typer.echo(replace_control_characters(f"tauflow: {told}"), err=True)
+            message = describe_os_error(error, sys.argv[1:])
+            typer.echo(replace_control_characters(f"tauflow: {message}"), err=True)
             raise SystemExit(1) from error
         except KeyboardInterrupt:
             typer.echo(f"\nStopped. {get_continue_command(sys.argv[1:])}", err=True)
@@ -108,8 +108,8 @@ def describe_os_error(error: OSError, arguments: list[str]) -> str:
     """Say which file could not be read or written, why, and what helps."""
     where = "" if error.filename is None else f": {error.filename}"
     advice = _OS_ERROR_ADVICE.get(error.errno or 0)
-    told = f"{error.strerror}{where}"
-    return told if advice is None else f"{told}. {advice} {get_continue_command(arguments)}"
+    message = f"{error.strerror}{where}"
+    return message if advice is None else f"{message}. {advice} {get_continue_command(arguments)}"
 
 
 def get_continue_command(arguments: list[str]) -> str:

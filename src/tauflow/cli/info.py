@@ -32,16 +32,16 @@ def print_model_info(model: str) -> None:
     from .output import get_line_width, print_line, print_table, print_wrapped
 
     source, is_causal = get_model_entry(model), get_model_info(model).is_causal({})
-    own = source.cell if isinstance(source, ModelEntry) else source.model
+    kind = source.cell if isinstance(source, ModelEntry) else source.model
     width = get_line_width() or 80
     print_wrapped(f"{source.title} ({model}): {source.paper or 'in no paper'}\n", width=width)
-    for indent, text in _iter_paragraphs(inspect.getdoc(own) or ""):
+    for indent, text in _iter_paragraphs(inspect.getdoc(kind) or ""):
         print_wrapped(text, indent, f"{indent}    " if indent else "", width)
     print_wrapped(_CAUSAL if is_causal else _NON_CAUSAL, width=width)
-    rows = list(_list_options(own, source.options))
+    rows = list(_list_options(kind, source.options))
     if rows:
         print_line("")
-        print_table(("option", "default"), rows, title=f"Options of {own.__name__}", whole=(0,))
+        print_table(("option", "default"), rows, title=f"Options of {kind.__name__}", no_wrap=(0,))
 
 
 def _iter_paragraphs(text: str) -> Iterator[tuple[str, str]]:
@@ -58,14 +58,14 @@ def _iter_paragraphs(text: str) -> Iterator[tuple[str, str]]:
         part = re.sub(r":math:`([^`]*)`", lambda match: latex_to_text(match[1]), part)
         part = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", part).replace("``", "")
         for block in re.split(r"\n\s*\n", part.strip("\n")):
-            found: list[str] = []
+            lines: list[str] = []
             for line in block.splitlines():
-                if found and not _ITEM.match(line):
-                    found[-1] += f" {line.strip()}"
+                if lines and not _ITEM.match(line):
+                    lines[-1] += f" {line.strip()}"
                 else:
-                    found.append(line.rstrip())
-            for one in found:
-                yield one[: len(one) - len(one.lstrip())], one.lstrip()
+                    lines.append(line.rstrip())
+            for paragraph in lines:
+                yield paragraph[: len(paragraph) - len(paragraph.lstrip())], paragraph.lstrip()
             yield "", ""
 
 

@@ -39,66 +39,69 @@ def inspect(
 
     from .output import print_line, print_table
 
-    found = describe_table(file, resolve_none_roles(file, table_options)[0])
-    problem, notes = found.problem, [*found.hints]
+    description = describe_table(file, resolve_none_roles(file, table_options)[0])
+    problem, notes = description.problem, [*description.hints]
     if problem is None:
         try:
-            read = Schema(**found.options).load(file).card.notes
+            read = Schema(**description.options).load(file).card.notes
             notes += [note for note in read if note.startswith((LEAK_NOTE, *ROW_NOTES))]
         except TauflowError as error:
             problem = str(error)
     rows = []
-    for name, (profile, role) in found.columns.items():
-        shares = share_of_values(profile, found.frame)
-        told = ", ".join(f"{text} {100 * part:.3g} %" for text, part in shares)
+    for name, (profile, role) in description.columns.items():
+        shares = share_of_values(profile, description.frame)
+        shares_text = ", ".join(f"{text} {100 * part:.3g} %" for text, part in shares)
         missing = f"{100 * profile.missing:.3g} %" if profile.missing else ""
-        rows.append((name, role.name, profile.holds, missing, told))
+        rows.append((name, role.name, profile.holds, missing, shares_text))
     print_table(
         ("column", "role (suggested)", "holds", "missing", "shares of its values"),
         rows,
-        title=f"{file}: {format_count(len(found.frame), 'row')}",
+        title=f"{file}: {format_count(len(description.frame), 'row')}",
         numbers=(3,),
     )
-    for reason in Schema(**found.options, guesses=found.roles).reasons:
+    for reason in Schema(**description.options, guesses=description.roles).reasons:
         print_line(reason)
-    if found.problem is None:
-        _print_sequences(found)
+    if description.problem is None:
+        _print_sequences(description)
     for note in notes:
         print_line(note)
     if problem is None:
         print_line("Suggested command (change any role that is wrong):")
-        print_line(f"  {shlex.join(_suggest_command(file, found))}")
+        print_line(f"  {shlex.join(_suggest_command(file, description))}")
     else:
         print_line(f"It cannot be read so: {problem}")
         print_line("Say what columns are, for example: tauflow inspect FILE --id ID --time TIME")
 
 
-def _suggest_command(file: Path, found: "Description") -> list[str]:
+def _suggest_command(file: Path, description: "Description") -> list[str]:
     """Return the words of a command that trains on the table."""
-    if found.lead_time is None:
-        return ["tauflow", "run", str(file), *format_cli_options(found.options)]
+    if description.lead_time is None:
+        return ["tauflow", "run", str(file), *format_cli_options(description.options)]
     cuts = ("window", "horizon", "season")
-    options = {name: value for name, value in found.options.items() if name not in cuts}
+    options = {name: value for name, value in description.options.items() if name not in cuts}
     words = ["tauflow", "forecast", str(file), *format_cli_options(options)]
-    return [*words, "--max-lead-time", found.lead_time]
+    return [*words, "--max-lead-time", description.lead_time]
 
 
-def _print_sequences(found: "Description") -> None:
+def _print_sequences(description: "Description") -> None:
     """Print how many sequences there are, and their time steps."""
     from tauflow.tabular.times import infer_unit
 
     from .output import print_line
 
-    what, time = "time" if found.options.get("long") else "row", found.options.get("time")
-    least, middle, most = np.quantile(found.lengths, (0, 0.5, 1))
+    what, time = (
+        "time" if description.options.get("long") else "row",
+        description.options.get("time"),
+    )
+    least, middle, most = np.quantile(description.lengths, (0, 0.5, 1))
     spread = format_count(int(most), what)
     if least != most:
         spread = f"{least:,.0f} to {spread} (median {middle:,.0f})"
-    print_line(f"{format_count(len(found.lengths), 'sequence')} of {spread}.")
-    gaps, unit = found.gaps, "rows"
+    print_line(f"{format_count(len(description.lengths), 'sequence')} of {spread}.")
+    gaps, unit = description.gaps, "rows"
     if gaps.size:
         if time is not None:
-            dated = found.columns[time].profile.is_time
+            dated = description.columns[time].profile.is_time
             gaps, unit = _choose_unit(gaps) if dated else (gaps, infer_unit(time))
         print_line(
             f"Time steps between {what}s, median {format_span(float(np.median(gaps)), unit)}:"

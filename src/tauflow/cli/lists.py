@@ -35,20 +35,20 @@ def print_models(*, markdown: bool = False, find: str = "") -> None:
         markdown: print tables for a document.
         find: words, all of which a model's line or description must have.
     """
-    cells, whole = (
-        tuple(facts for facts in kind if _matches_words(facts, find))
+    cells, models = (
+        tuple(summary for summary in kind if _matches_words(summary, find))
         for kind in summarise_models(_INPUTS, _NEURONS)
     )
-    if not cells + whole:
+    if not cells + models:
         print_line(f"No model speaks of {find!r}. 'tauflow models' lists all.")
         return
     if markdown:
         _print_markdown("cell", cells)
         print_line("")
-        _print_markdown("whole model", whole)
+        _print_markdown("whole model", models)
         return
-    for kind, facts in (("cell", cells), ("whole model", whole)):
-        if not facts:
+    for kind, summaries in (("cell", cells), ("whole model", models)):
+        if not summaries:
             continue
         print_table(
             ("name", kind, "published in", f"parameters\nI={_INPUTS}, N={_NEURONS}", "takes"),
@@ -60,27 +60,29 @@ def print_models(*, markdown: bool = False, find: str = "") -> None:
                     f"{f.parameters:,}",
                     _abbreviate_capabilities(f),
                 )
-                for f in facts
+                for f in summaries
             ],
             numbers=(3,),
-            whole=(0, 3),
+            no_wrap=(0, 3),
         )
     print_wrapped(_LEGEND)
 
 
-def _matches_words(facts: ModelSummary, words: str) -> bool:
-    entry = get_model_entry(facts.name)
-    own = entry.cell if isinstance(entry, ModelEntry) else entry.model
-    text = " ".join([facts.name, facts.title, facts.paper, *facts.capabilities, own.__doc__ or ""])
+def _matches_words(summary: ModelSummary, words: str) -> bool:
+    entry = get_model_entry(summary.name)
+    kind = entry.cell if isinstance(entry, ModelEntry) else entry.model
+    text = " ".join(
+        [summary.name, summary.title, summary.paper, *summary.capabilities, kind.__doc__ or ""]
+    )
     text = " ".join(text.lower().split())
     return all(word in text for word in words.lower().split())
 
 
-def _print_markdown(kind: str, facts: Sequence[ModelSummary]) -> None:
+def _print_markdown(kind: str, summaries: Sequence[ModelSummary]) -> None:
     count = f"parameters (I = {_INPUTS}, N = {_NEURONS})"
     rows = [
         (f"`{f.name}`", f.title, f.paper, f"{f.parameters:,}", ", ".join(f.capabilities) or "–")
-        for f in facts
+        for f in summaries
     ]
     for line in format_markdown_table(
         ("name", kind, "published in", count, "takes"), rows, numeric_columns=(3,)
@@ -88,9 +90,9 @@ def _print_markdown(kind: str, facts: Sequence[ModelSummary]) -> None:
         print_line(line)
 
 
-def _abbreviate_capabilities(facts: ModelSummary) -> str:
+def _abbreviate_capabilities(summary: ModelSummary) -> str:
     """Return what a model takes in words that fit a terminal of 100 columns."""
-    return ", ".join(_ABBREVIATIONS.get(word, word) for word in facts.capabilities) or "–"
+    return ", ".join(_ABBREVIATIONS.get(word, word) for word in summary.capabilities) or "–"
 
 
 def _shorten_paper(paper: str) -> str:
@@ -108,13 +110,13 @@ def print_data() -> None:
         ("name", "data set", "sequences:\ntrain/valid/test", "licence", "on this\nmachine"),
         rows,
         numbers=(2, 4),
-        whole=(0, 2, 4),
+        no_wrap=(0, 2, 4),
     )
     print_wrapped(_DATA_LEGEND)
 
 
 def _format_sizes(sizes: tuple[int, int, int]) -> str:
-    """Return the sizes of the parts; a set that has several protocols has none of its own."""
+    """Return the sizes of the parts; those of a set with several protocols depend on the option."""
     return "/".join(map(str, sizes)) if any(sizes) else "by option"
 
 

@@ -160,8 +160,10 @@ def run(
     from .output import print_comparison, print_run, print_wrapped
     from .table_options import resolve_source
 
-    own = read_config_table(config, "recipe")
-    said = parse_recipe_options(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
+    recipe_table = read_config_table(config, "recipe")
+    recipe_options = parse_recipe_options(
+        settings, recipe_table, epochs=epochs, lr=lr, batch_size=batch_size
+    )
     names = split_names(model or "") or [""]
     models = [tuple(name.split("+")) if name else None for name in names]
     with join_process_group() as ranks:
@@ -170,7 +172,7 @@ def run(
             models[0],
             hidden_size=hidden_size,
             options={**read_config_table(config, "options"), **parse_key_values(option or [])},
-            recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said}),
+            recipe=adapt_recipe(DEFAULT_RECIPE, {**recipe_table, **recipe_options}),
             seed=seed,
             time_limit=parse_optional_seconds(time_limit),
             resume=resume,
@@ -183,10 +185,13 @@ def run(
         )
         compared = [replace(asked, model=model) for model in models]
         check_models(compared)
-        trained = [run_auto(one) if one.models == (AUTO,) else run_task(one) for one in compared]
+        trained = [
+            run_auto(compared_run) if compared_run.models == (AUTO,) else run_task(compared_run)
+            for compared_run in compared
+        ]
         if ranks.is_main:
-            for one in trained:
-                write_run_report(one)
+            for trained_run in trained:
+                write_run_report(trained_run)
             if len(trained) == 1:
                 print_run(trained[0])
             else:
@@ -243,7 +248,7 @@ def _add_installed_commands() -> None:
     Each entry point of the group ``tauflow.commands`` is a function that takes the Typer app and
     adds commands to it. One of the same name replaces a command of the library.
     """
-    for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name):
         try:
             point.load()(app)
         except Exception as error:

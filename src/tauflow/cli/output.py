@@ -32,9 +32,9 @@ def print_line(text: str) -> None:
 
 def get_line_width() -> int | None:
     """Return how wide lines may be, by COLUMNS or the terminal; ``None`` in a file or a pipe."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -73,7 +73,7 @@ def print_table(
     title: str | None = None,
     caption: str | None = None,
     numbers: Iterable[int] = (),
-    whole: Iterable[int] = (),
+    no_wrap: Iterable[int] = (),
 ) -> None:
     """Print rows under headers: in boxes on a terminal, plain and aligned elsewhere.
 
@@ -85,9 +85,9 @@ def print_table(
         title: line above.
         caption: text below.
         numbers: positions of the columns to align to the right.
-        whole: positions of the columns never to fold, however narrow the terminal.
+        no_wrap: positions of the columns never to fold, however narrow the terminal.
     """
-    right, unfolded = set(numbers), set(whole)
+    right, unfolded = set(numbers), set(no_wrap)
     boxes, width, plain = sys.stdout.isatty(), get_line_width(), io.StringIO()
     console = Console(
         width=width or _UNBOUNDED, file=None if boxes else plain, markup=False, emoji=False
@@ -148,17 +148,17 @@ def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
 
 def _print_scores(runs: Sequence[TaskRun]) -> None:
     """Print the scores of runs on a table, and of baselines, each above its intervals."""
-    found = [run.scores for run in runs if run.scores is not None]
-    first = found[0]
-    named = [*(one.network for one in found), *first.baselines]
+    scores_of_runs = [run.scores for run in runs if run.scores is not None]
+    first = scores_of_runs[0]
+    named = [*(scores.network for scores in scores_of_runs), *first.baselines]
     print_table(
         score_table.make_headers(first),
         [
             row
-            for one in named
+            for scores in named
             for row in (
-                score_table.format_values(one, first),
-                score_table.format_intervals(one, first),
+                score_table.format_values(scores, first),
+                score_table.format_intervals(scores, first),
             )
             if row
         ],
@@ -168,7 +168,11 @@ def _print_scores(runs: Sequence[TaskRun]) -> None:
     )
     for text in (
         *first.notes,
-        *(text for one in found for text in score_table.describe_better_baseline(one)),
+        *(
+            text
+            for scores in scores_of_runs
+            for text in score_table.describe_better_baseline(scores)
+        ),
     ):
         print_line(text)
 

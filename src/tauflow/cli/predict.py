@@ -91,5 +91,5 @@ def predict(
     frames = predictor.iter_predictions(read, proba=proba, **form)
     pieces, bar = len(read.plan_batches()), Console(stderr=True)
     silent = pieces == 1 or not bar.is_terminal
-    told = track(frames, "predicting", pieces, console=bar, disable=silent)
-    write_answers(told, out, "answer")
+    predictions = track(frames, "predicting", pieces, console=bar, disable=silent)
+    write_answers(predictions, out, "answer")

@@ -41,7 +41,7 @@ def score(
     check_output_file(out, csv)
     if calibrate is not None:
         check_output_file(out, calibrate, "--calibrate")
-    found = load_predictor(run).score_anomalies(
+    scores = load_predictor(run).score_anomalies(
         csv, calibrate_on=calibrate, delimiter=delimiter, decimal=decimal
     )
-    write_answers([found[found["probability"] <= below]], out, "value")
+    write_answers([scores[scores["probability"] <= below]], out, "value")

@@ -47,15 +47,15 @@ def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
                 raise SpecificationError(
                     f"{path} has an unknown entry {name!r}.{suggest_name(name, allowed)} Known: "
                     f"{', '.join(sorted(allowed))}; and tables "
-                    f"{', '.join(f'[{one}]' for one in _TABLES)}."
+                    f"{', '.join(f'[{table}]' for table in _TABLES)}."
                 )
-    own = {
+    table_values = {
         f"table_{name}": format_cells(value) if isinstance(value, list) else value
         for name, value in tables["table"].items()
     }
     repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
     listed = {k: [v] if k in repeated and isinstance(v, str) else v for k, v in values.items()}
-    ctx.default_map = {**listed, **own}
+    ctx.default_map = {**listed, **table_values}
     for param in ctx.command.params:
         if param.name in ctx.default_map:
             try:
@@ -155,9 +155,9 @@ def read_config_table(config: Path | None, name: str) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: plain(one) for key, one in value.items()}
+            return {key: plain(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [plain(one) for one in value]
+            return [plain(item) for item in value]
         return None if value == NULL else value
 
     return {k: plain(v) for k, v in _read_config(config)[1][name].items()}
@@ -172,15 +172,15 @@ def parse_recipe_options(
         texts: of ``--set``.
         config_fields: fields of the file of settings; one of which an entry is given keeps its
             others.
-        named_fields: by options of their own, ``None`` where they are not.
+        named_fields: given by separate options, ``None`` where they are not.
 
     Raises:
         ArgumentError: a setting is not of the recipe, or is given twice.
     """
     from tauflow.runs.toml_files import merge_entries
 
-    said = {name: value for name, value in named_fields.items() if value is not None}
-    options = set(said)
+    named = {name: value for name, value in named_fields.items() if value is not None}
+    options = set(named)
     for key, value in parse_settings(texts).items():
         place, _, name = key.partition(".")
         if place != "recipe" or not name:
@@ -193,9 +193,9 @@ def parse_recipe_options(
             raise ArgumentError(
                 f"--set {key} and --{field.replace('_', '-')} say the same. Leave one of them out."
             )
-        said[name] = value
-    fields = {name.partition(".")[0] for name in said}
-    return {name: v for name, v in merge_entries(config_fields, said).items() if name in fields}
+        named[name] = value
+    fields = {name.partition(".")[0] for name in named}
+    return {name: v for name, v in merge_entries(config_fields, named).items() if name in fields}
 
 
 def parse_settings(texts: list[str] | None) -> dict[str, Any]:
@@ -206,11 +206,11 @@ def parse_settings(texts: list[str] | None) -> dict[str, Any]:
     """
     from .argument_parsing import parse_key_values
 
-    said = parse_key_values(texts or [], option="--set")
-    for key in said:
-        for whole in said:
-            if key.startswith(f"{whole}."):
+    values = parse_key_values(texts or [], option="--set")
+    for key in values:
+        for parent in values:
+            if key.startswith(f"{parent}."):
                 raise ArgumentError(
-                    f"--set {key} and --set {whole} say the same. Leave one of them out."
+                    f"--set {key} and --set {parent} say the same. Leave one of them out."
                 )
-    return said
+    return values

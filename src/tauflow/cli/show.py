@@ -49,8 +49,8 @@ def show_run_if_there(run: str, runs: Path) -> bool:
 
 def list_runs(runs: Path) -> list[str]:
     """Return the names of the runs in a folder."""
-    found = {path.parent for name in _RUN_FILES for path in runs.glob(f"*/*/{name}")}
-    return sorted(str(path.relative_to(runs)) for path in found)
+    folders = {path.parent for name in _RUN_FILES for path in runs.glob(f"*/*/{name}")}
+    return sorted(str(path.relative_to(runs)) for path in folders)
 
 
 def _show_run(directory: Path) -> None:
@@ -59,14 +59,14 @@ def _show_run(directory: Path) -> None:
         _show_without_record(directory)
         return
     try:
-        found = RunRecord.from_json(record.read_text(encoding="utf-8", errors="replace"))
+        run = RunRecord.from_json(record.read_text(encoding="utf-8", errors="replace"))
     except ValueError as error:
         raise CheckpointError(
             f"{record} is damaged: {error}. Delete it and give the run's command again, with "
             "--resume."
         ) from error
-    print_record(found)
-    _print_epochs(found.history, found.metric)
+    print_record(run)
+    _print_epochs(run.history, run.metric)
     print_line(f"Run:    {directory}")
     report = directory / REPORT_FILE
     if report.is_file():
@@ -96,8 +96,8 @@ def _show_without_record(directory: Path) -> None:
         return
     print_line(f"{directory} is not finished: {len(history)} of {format_count(planned, 'epoch')}.")
     if trouble.is_file():
-        told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        print_line(f"It failed: {told[-1] if told else 'no message'}")
+        lines = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        print_line(f"It failed: {lines[-1] if lines else 'no message'}")
     print_line("Give its command again to continue; 'tauflow run' needs --resume for that.")
 
 
@@ -133,8 +133,8 @@ def _print_epochs(history: Sequence[Epoch], metric: str) -> None:
 def _subsample_epochs(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:
     """Return at most about a dozen epochs, the first and the last among them."""
     step = max(1, -(-len(history) // most))
-    kept = list(history[::step])
-    return kept if not history or kept[-1] is history[-1] else [*kept, history[-1]]
+    epochs = list(history[::step])
+    return epochs if not history or epochs[-1] is history[-1] else [*epochs, history[-1]]
 
 
 def _format_number(value: float | None) -> str:

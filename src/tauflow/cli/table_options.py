@@ -53,64 +53,64 @@ def add_table_options(
         command: the command.
         only: names of the fields that it has an option for; by default all.
     """
-    offered = [one for one in fields(TableOptions) if only is None or one.name in only]
+    offered = [field for field in fields(TableOptions) if only is None or field.name in only]
 
     @wraps(command)
     def parsed(**kwargs: Any) -> None:
-        texts = {one: kwargs.pop(f"table_{one.name}") for one in offered}
+        texts = {field: kwargs.pop(f"table_{field.name}") for field in offered}
         command(
             **kwargs,
             table_options={
-                one.name: _parse_value(one, v) for one, v in texts.items() if v is not None
+                field.name: _parse_value(field, v) for field, v in texts.items() if v is not None
             },
         )
 
-    told = parse_option_docs()
+    descriptions = parse_option_docs()
     keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [
+    added = [
         inspect.Parameter(
-            f"table_{one.name}",
+            f"table_{field.name}",
             keyword,
             default=None,
-            annotation=_make_option(one, told.get(one.name)),
+            annotation=_make_option(field, descriptions.get(field.name)),
         )
-        for one in offered
+        for field in offered
     ]
     rest = [
-        one.replace(kind=keyword)
-        for one in inspect.signature(command).parameters.values()
-        if one.name != "table_options"
+        parameter.replace(kind=keyword)
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.name != "table_options"
     ]
-    parsed.__signature__ = inspect.Signature([*rest, *own])  # type: ignore[attr-defined]
+    parsed.__signature__ = inspect.Signature([*rest, *added])  # type: ignore[attr-defined]
     return parsed
 
 
-def _make_option(one: Field[Any], description: str | None) -> Any:
+def _make_option(field: Field[Any], description: str | None) -> Any:
     """Return the annotation of the option for a field: its type, flags and help."""
-    kind = _get_option_type(one)
+    kind = _get_option_type(field)
     help = _shorten_help(description or "")
     return Annotated[
         kind | None,
         typer.Option(
-            *_get_flags(one),
-            help=f"{help} {_format_choices(one, help)}".strip(),
+            *_get_flags(field),
+            help=f"{help} {_format_choices(field, help)}".strip(),
             rich_help_panel=_PANEL,
         ),
     ]
 
 
-def _get_option_type(one: Field[Any]) -> type:
+def _get_option_type(field: Field[Any]) -> type:
     """Return the type of the option for a field."""
-    kinds = set(get_args(one.type) or (one.type,)) - {type(None)}
+    kinds = set(get_args(field.type) or (field.type,)) - {type(None)}
     return next((simple for simple in (bool, str, int) if simple in kinds), str)
 
 
-def _get_flags(one: Field[Any]) -> tuple[str, ...]:
+def _get_flags(field: Field[Any]) -> tuple[str, ...]:
     """Return the flags of the option for a field."""
-    flag = "--" + one.name.replace("_", "-")
-    if _get_option_type(one) is bool and one.default is True:
+    flag = "--" + field.name.replace("_", "-")
+    if _get_option_type(field) is bool and field.default is True:
         flag = f"{flag}/--no-{flag[2:]}"
-    flags: tuple[str, ...] = one.metadata.get("flags", (flag,))
+    flags: tuple[str, ...] = field.metadata.get("flags", (flag,))
     return flags
 
 
@@ -120,19 +120,19 @@ def _shorten_help(description: str) -> str:
     description = description.partition("; or the ids of each")[0].replace("split_by", "--split-by")
     description = description.replace("``", "").replace('"', "'")
     first, *rest = description.rstrip(".").split(". ")
-    kept = [
+    sentences = [
         first[:1].upper() + first[1:],
         *(s for s in rest if s.startswith(("By def", "The def", "Without"))),
     ]
-    return ". ".join(kept) + "."
+    return ". ".join(sentences) + "."
 
 
-def _format_choices(one: Field[Any], help_text: str) -> str:
+def _format_choices(field: Field[Any], help_text: str) -> str:
     """Return the choices of a field and its default, as far as it has some that are not told."""
     values = []
-    if one.name in _CHOICES:
-        values.append(f"one of {' '.join(_CHOICES[one.name])}")
-    default = one.default
+    if field.name in _CHOICES:
+        values.append(f"one of {' '.join(_CHOICES[field.name])}")
+    default = field.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     silent = default in (None, MISSING) or isinstance(default, bool)
@@ -141,14 +141,16 @@ def _format_choices(one: Field[Any], help_text: str) -> str:
     return f"({'; '.join(values)})" if values else ""
 
 
-def _parse_value(one: Field[Any], value: Any) -> Any:
+def _parse_value(field: Field[Any], value: Any) -> Any:
     """Return the value of a field that the text of its option stands for."""
-    kinds = [kind for kind in (one.type, *get_args(one.type)) if get_origin(kind) is not None]
+    kinds = [kind for kind in (field.type, *get_args(field.type)) if get_origin(kind) is not None]
     items = [get_args(kind) for kind in kinds if issubclass(get_origin(kind), Sequence)]
     if not items:
         return value
     return (
-        _parse_numbers(one.name, value) if items[0] == (float,) else _parse_names(one.name, value)
+        _parse_numbers(field.name, value)
+        if items[0] == (float,)
+        else _parse_names(field.name, value)
     )
 
 
@@ -217,32 +219,35 @@ def _resolve_roles(path: Path, table_options: dict[str, Any]) -> "CsvFile":
     """
     from tauflow.runs.run import CsvFile
 
-    given, absent = resolve_none_roles(path, table_options)
-    if path.is_file() and not {"id", "time"} & given.keys():
-        raise ArgumentError(_explain_roles(path, given))
-    options = {name: value for name, value in given.items() if value is not None}
+    roles, absent = resolve_none_roles(path, table_options)
+    if path.is_file() and not {"id", "time"} & roles.keys():
+        raise ArgumentError(_explain_roles(path, roles))
+    options = {name: value for name, value in roles.items() if value is not None}
     return CsvFile(path, TableOptions(**options), absent=absent)
 
 
-def _explain_roles(path: Path, given: dict[str, Any]) -> str:
+def _explain_roles(path: Path, roles: dict[str, Any]) -> str:
     """Return what the columns of a file seem to be, and what to say of them."""
     from tauflow.tabular.describe import describe_table
 
-    found = describe_table(path, given)
-    rows = [(name, one.profile.holds, one.role.name) for name, one in found.columns.items()]
+    description = describe_table(path, roles)
+    rows = [
+        (name, column.profile.holds, column.role.name)
+        for name, column in description.columns.items()
+    ]
     widths = [max(len(row[place]) for row in rows) for place in range(2)]
     lines = [
         f"  {name:<{widths[0]}}  {holds:<{widths[1]}}  {role}".rstrip()
         for name, holds, role in rows
     ]
-    words = shlex.join(format_cli_options(found.options))
+    words = shlex.join(format_cli_options(description.options))
     end = f"The columns look like this: {words}"
-    if found.problem is not None:
-        end = f"They cannot be read as they seem to be: {found.problem}"
+    if description.problem is not None:
+        end = f"They cannot be read as they seem to be: {description.problem}"
     return "\n".join(
         [
             f"nothing says which column of {path} is the id or the time of a row (--id, --time; "
-            "none if there is none). It holds:",
+            "none if no column is). It holds:",
             *lines,
             end,
         ]
@@ -268,10 +273,10 @@ def resolve_none_roles(
 def format_cli_options(table_options: Mapping[str, Any]) -> list[str]:
     """Return the words of a command line for what is said of a table."""
     words = []
-    for one in fields(TableOptions):
-        if one.name not in table_options:
+    for field in fields(TableOptions):
+        if field.name not in table_options:
             continue
-        value, flag = table_options[one.name], _get_flags(one)[-1]
+        value, flag = table_options[field.name], _get_flags(field)[-1]
         if isinstance(value, bool):
             yes, _, no = flag.partition("/")
             words += [yes] if value else [no]

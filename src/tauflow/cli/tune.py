@@ -81,7 +81,7 @@ def tune(
     if model == AUTO:
         raise ArgumentError(
             f"tune searches the settings of one model. 'tauflow run --model {AUTO}' chooses among "
-            "models with settings of their own."
+            "models, each with its settings."
         )
     varied = parse_key_values(vary or [], option="--vary")
     # What is varied goes before a file's values; the command line must not say both.
@@ -90,16 +90,16 @@ def tune(
     filed = {
         k: v for k, v in read_config_table(config, "options").items() if f"model.{k}" not in varied
     }
-    own = read_config_table(config, "recipe")
-    said_of_recipe = parse_recipe_options(settings, own, epochs=epochs)
-    fixed = {f"recipe.{name}" for name in own} - varied.keys()
+    config_table = read_config_table(config, "recipe")
+    said_of_recipe = parse_recipe_options(settings, config_table, epochs=epochs)
+    fixed = {f"recipe.{name}" for name in config_table} - varied.keys()
     fixed |= {f"recipe.{name}" for name in said_of_recipe}
     run = Run(
         resolve_source(task, csv, table_options),
         model,
         hidden_size=hidden_size,
         options={**filed, **parse_key_values(option or [])},
-        recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said_of_recipe}),
+        recipe=adapt_recipe(DEFAULT_RECIPE, {**config_table, **said_of_recipe}),
         seed=seed,
         device=device,
         metrics=split_all_names(metric),
@@ -107,21 +107,21 @@ def tune(
         say=print_wrapped,
     )
     where: dict[str, Any] = {"jobs": jobs, "cluster": cluster, "storage": storage}
-    found = search(run, trials=trials, fixed=fixed, vary=varied, **where)
-    states = [state for _, _, state in found.trials]
+    tuned = search(run, trials=trials, fixed=fixed, vary=varied, **where)
+    states = [state for _, _, state in tuned.trials]
     print_table(
         ("setting", "best", "importance"),
         [
             (name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
-            for name, value in found.settings.items()
-            for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
+            for name, value in tuned.settings.items()
+            for share in [f"{tuned.importance[name]:.0%}" if name in tuned.importance else "–"]
         ],
-        title=f"Best validation {found.metric}: {found.score:.4g}",
-        caption=_describe_trials(states, has_importance=bool(found.importance)),
+        title=f"Best validation {tuned.metric}: {tuned.score:.4g}",
+        caption=_describe_trials(states, has_importance=bool(tuned.importance)),
         numbers=(1, 2),
     )
-    print_line(f"Study:  {found.directory.resolve()}")
-    print_line(f"Train with them: tauflow run --config {found.directory / BEST_CONFIG_FILE}")
+    print_line(f"Study:  {tuned.directory.resolve()}")
+    print_line(f"Train with them: tauflow run --config {tuned.directory / BEST_CONFIG_FILE}")
 
 
 def _describe_trials(states: list[str], *, has_importance: bool) -> str:

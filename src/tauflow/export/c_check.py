@@ -21,7 +21,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 def find_compiler() -> list[str] | None:
-    """Return the command of a C compiler, its path first, or ``None`` if there is none.
+    """Return the command of a C compiler, its path first, or ``None`` without a compiler.
 
     It is ``$CC``, which may hold options too, as for ``make``; if that is not set, or empty, the
     first of cc, gcc and clang.
@@ -80,8 +80,8 @@ def check_compiled_parity(
             raise ExportError(f"{compiler[0]} does not compile the code: {built.stderr[:500]}")
         with (Path(place) / "test_vector.csv").open() as vector:
             ran = _run_command([str(program), "--check"], f"what {compiler[0]} makes", stdin=vector)
-    found = re.search(r"largest difference (\S+)", ran.stdout)
-    worst = float(found[1]) if found else math.nan
+    match = re.search(r"largest difference (\S+)", ran.stdout)
+    worst = float(match[1]) if match else math.nan
     if ran.returncode or not worst <= tolerance:
         message = f"the compiled code differs from the model by {worst:.1e}, more than "
         message += f"{tolerance:.2g}. {ran.stderr.strip()}"
@@ -96,8 +96,8 @@ def check_compiled_parity(
 
 def _resolve_program(program: str) -> str | None:
     """Return where a program is, wherever it is called from, or ``None``."""
-    found = shutil.which(program)
-    return None if found is None else os.path.abspath(found)
+    path = shutil.which(program)
+    return None if path is None else os.path.abspath(path)
 
 
 def _run_command(

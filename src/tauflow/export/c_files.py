@@ -134,23 +134,23 @@ def to_c(
     graph = build_step_graph(trace(step))
     items = simplify(graph, fold_offsets=False)
     parity = check_parity(step, make_runner(graph, items), sizes=(1, 40), tolerance=tolerance)
-    facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
+    metadata = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
     inputs, y = _sample_outputs(step)
     rounding = _measure_rounding(step, inputs, y)
     if tolerance is None:
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
     constants, body, flash, work = write_float_step(graph, items, name)
-    facts["bytes"] = {"constants": int(flash), "stack": int(work) + _CALLS_STACK}
-    facts["hint"] = hint = describe_size(step, flash)
+    metadata["bytes"] = {"constants": int(flash), "stack": int(work) + _CALLS_STACK}
+    metadata["hint"] = hint = describe_size(step, flash)
     code = (constants, body)
-    files = make_c_sources(step, code, facts, name=name, schema=schema, tolerance=tolerance)
+    files = make_c_sources(step, code, metadata, name=name, schema=schema, tolerance=tolerance)
     files["test_vector.csv"] = _format_test_vector(inputs, y)
     if compiler is not None:
         parity = check_compiled_parity(
             files, name, compiler, tolerance=tolerance, rounding=rounding
         )
-    facts["parity"] = parity.max_difference
-    files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
+    metadata["parity"] = parity.max_difference
+    files[f"{name}.json"] = json.dumps(metadata, indent=2) + "\n"
     with create_folder(folder):
         atomic_write_many({folder / file: text.encode() for file, text in files.items()})
     return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity, hint)
@@ -161,9 +161,9 @@ def make_runner(graph: StepGraph, items: Sequence[Item]) -> RunExported:
 
     def run(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         arrays = {name: v.double().numpy().reshape(len(v), -1) for name, v in inputs.items()}
-        found = evaluate(items, graph.outputs, arrays)
+        results = evaluate(items, graph.outputs, arrays)
         dtype = inputs["h_in"].dtype
-        y, h = (torch.from_numpy(found[name]).to(dtype) for name in ("y", "h_out"))
+        y, h = (torch.from_numpy(results[name]).to(dtype) for name in ("y", "h_out"))
         return y, h
 
     return run
@@ -183,7 +183,7 @@ def describe_size(step: ExportableModel, flash: int) -> str:
 
 
 def _check_target(folder: Path, name: str, dtype: str) -> None:
-    """Raise if a name is none of C, or files would be written over that are no earlier export."""
+    """Raise if a name is not valid in C, or if files that are no export would be overwritten."""
     if not _NAME.fullmatch(name) or _RESERVED_NAME.fullmatch(name):
         raise ArgumentError(
             f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
@@ -204,7 +204,7 @@ def _check_target(folder: Path, name: str, dtype: str) -> None:
 def make_c_sources(
     step: ExportableModel,
     code: tuple[str, str],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     *,
     name: str,
     schema: IOSchema,
@@ -234,7 +234,7 @@ def make_c_sources(
         "NAME": name.upper(),
         "NAME_FILE": name,
         "version": VERSION,
-        "cell": sanitize_comment(str(facts["cell"])),
+        "cell": sanitize_comment(str(metadata["cell"])),
         "inputs": inputs,
         "outputs": outputs,
         "state": size,
@@ -247,13 +247,13 @@ def make_c_sources(
         "call": ", ".join([*(casts.get(c, c) for c in call), state, "y", "h[1 - now]"]),
         "reading": reading,
         "tolerance": repr(float(tolerance)),
-        "flash": facts["bytes"]["constants"],
-        "stack": facts["bytes"]["stack"],
+        "flash": metadata["bytes"]["constants"],
+        "stack": metadata["bytes"]["stack"],
         "constants": code[0],
         "body": code[1],
         "unused": "" if "dt[0]" in code[1] or step.fixed_dt is not None else "    (void)dt;\n",
     }
-    start = _generate_start(facts["state"], fields)
+    start = _generate_start(metadata["state"], fields)
     return {
         f"{name}.c": templates.SOURCE.substitute(fields) + start,
         f"{name}.h": templates.HEADER.substitute(fields),

@@ -160,20 +160,19 @@ def _find_class(name: str) -> type[nn.Module]:
     if name in CLASSES or "." not in name:
         return CLASSES[name]
     user_classes = _list_user_classes()
-    found = [kind for kind in user_classes if _qualified_name(kind) == name]
-    found = found or [kind for kind in user_classes if _is_from_script(name, kind)]
-    if len(found) != 1:
+    candidates = [kind for kind in user_classes if _qualified_name(kind) == name]
+    candidates = candidates or [kind for kind in user_classes if _is_from_script(name, kind)]
+    if len(candidates) != 1:
         module, _, bare = name.rpartition(".")
         where = "the script that defined it" if name.startswith(_SCRIPT) else repr(module)
         raise UnknownNameError(
             f"{name!r} is a class of another package than tauflow, and "
-            f"{'none' if not found else 'more than one'} by that name is registered here. Import "
-            f"the module that adds it to a catalog of models ({where}, or one beside it), or name "
-            f"that module in {PLUGINS_VARIABLE}. If the class was moved or renamed, tell its new "
-            "place "
-            f"with tauflow.export.CLASSES.add({name!r}, {bare})."
+            f"{'none' if not candidates else 'more than one'} by that name is registered here. "
+            f"Import the module that adds it to a catalog of models ({where}, or one beside it), "
+            f"or name it in {PLUGINS_VARIABLE}. If the class was moved or renamed, give its "
+            f"new place with tauflow.export.CLASSES.add({name!r}, {bare})."
         )
-    return found[0]
+    return candidates[0]
 
 
 def _list_user_classes() -> list[type[nn.Module]]:
@@ -217,7 +216,7 @@ def _wiring_to_config(owner: str, wiring: AbstractWiring) -> dict[str, Any]:
     if dict(WIRINGS).get(kind) is not type(wiring):
         raise ArgumentError(
             f"{owner}: the wiring {name} is not registered by its kind, {kind!r}, so that a model "
-            f"file cannot say how to build it. Give {name} a kind of its own, and register it with "
+            f"file cannot say how to build it. Give {name} another kind, and register it with "
             f"tauflow.wirings.WIRINGS.add({name}.kind, {name})."
         )
     return wiring.to_dict()

@@ -114,8 +114,8 @@ class ExportableModel(nn.Module):
         else:
             if isinstance(y, Tensor) and y.ndim and tuple(y.shape[:-1]) == axes:
                 return y.shape[-1]
-            found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            problem = f"makes {found} of {inputs}, expected ({', '.join(map(str, axes))}, O)."
+            result = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            problem = f"makes {result} of {inputs}, expected ({', '.join(map(str, axes))}, O)."
         raise ExportError(
             f"the head, a {kind}, {problem} Export the body, model.rnn, by itself, or give the "
             "model a head that works on the last axis alone."

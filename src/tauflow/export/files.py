@@ -119,10 +119,10 @@ def build_module(path: Path, tensors: dict[str, Tensor], config: Mapping[str, An
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, tensors.pop(name))
         for name, tensor in module.state_dict().items():
-            given = tensors.get(name, tensor)
-            if given.is_floating_point() is not tensor.is_floating_point():
+            value = tensors.get(name, tensor)
+            if value.is_floating_point() is not tensor.is_floating_point():
                 raise TypeError(
-                    f"{name} is of {given.dtype}, expected numbers such as {tensor.dtype}"
+                    f"{name} is of {value.dtype}, expected numbers such as {tensor.dtype}"
                 )
         ties = [names for names in find_tied_names(module) if _are_bit_equal(names, tensors)]
         module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file

@@ -112,7 +112,7 @@ def _read_cell(cell: Any) -> tuple[type[CatalogRNN], int, Any, dict[str, Any]]:
         return WiredCfC, cell._wiring.input_dim, wiring, cfc_options(cell.layer_0.mode)
     if cell.sparsity_mask is not None:
         raise ArgumentError(
-            "from_ncps: a CfCCell with a sparsity_mask of its own has no counterpart in tauflow. "
+            "from_ncps: a CfCCell with a sparsity_mask has no counterpart in tauflow. "
             "Convert the WiredCfCCell that it belongs to."
         )
     parts = list(cell.backbone or ())

@@ -65,7 +65,7 @@ def read_calibration(
         kind: what the outputs are, ``"logits"`` or something else.
 
     Raises:
-        ArgumentError: there are none, or they hold NaN, or every gap is 0.
+        ArgumentError: no sequence is given, or they hold NaN, or every gap is 0.
         ShapeError: they have another shape.
     """
     if calibration is None or len(calibration) not in (2, 3):
@@ -148,7 +148,7 @@ def run_integer(step: IntegerStep, sequences: CalibrationSequences) -> tuple[lis
     """Return the outputs of each step as numbers, and how much of the state is saturated."""
     model, saturated, total = step.model(), 0, 0
     h = np.rint(sequences.h * 2.0**step.state_q).astype(np.int64)
-    found = []
+    results = []
     for rows, inputs in sequences.steps():
         state = h[rows]
         observed = inputs.get("observed", np.zeros((len(rows), 1))).astype(np.int64)
@@ -157,8 +157,8 @@ def run_integer(step: IntegerStep, sequences: CalibrationSequences) -> tuple[lis
         h[rows] = state
         saturated += int((np.abs(state) >= step.state_limit - 1).sum())
         total += state.size
-        found.append(step.io.unpack(y))
-    return found, saturated / max(total, 1)
+        results.append(step.io.unpack(y))
+    return results, saturated / max(total, 1)
 
 
 def check_integers(
@@ -179,8 +179,8 @@ def check_integers(
         longest: gap that the cells' solvers can follow; longer ones are not tried.
     """
     exact, _ = run_float(step.items, step.outputs, sequences, step.io)
-    found, saturated_h = run_integer(step, sequences)
-    y, integers = np.concatenate(exact), np.concatenate(found)
+    results, saturated_h = run_integer(step, sequences)
+    y, integers = np.concatenate(exact), np.concatenate(results)
     span = float(np.ptp(y, axis=0).max()) or 1.0
     differences = (integers - y) / span
     by_gap = {}
@@ -194,7 +194,7 @@ def check_integers(
         i_gap = np.concatenate(run_integer(step, other)[0])
         by_gap[f"{gap:g}"] = float(np.abs(i_gap - y_gap).max() / span)
     integers_x = step.io.pack(np.concatenate(list(sequences.x)))
-    metric = _compute_metrics(exact, found, sequences, targets, kind) if targets else {}
+    metric = _compute_metrics(exact, results, sequences, targets, kind) if targets else {}
     return IntegerChecks(
         error=float(np.abs(differences).max()),
         error_rms=float(np.sqrt((differences**2).mean())),
@@ -210,7 +210,7 @@ def check_integers(
 
 def _compute_metrics(
     exact: Sequence[Array],
-    found: Sequence[Array],
+    integers: Sequence[Array],
     sequences: CalibrationSequences,
     targets: Sequence[Array],
     kind: str,
@@ -219,7 +219,7 @@ def _compute_metrics(
     rows = [rows for rows, _ in sequences.steps()]
     name = "accuracy" if kind == "logits" else "mse"
     values = []
-    for outputs in (exact, found):
+    for outputs in (exact, integers):
         scores = []
         for index, target in enumerate(targets):
             y = np.stack(

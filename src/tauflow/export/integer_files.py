@@ -63,8 +63,8 @@ def write_integer_c(
     )
     if step.embedding is not None:
         raise ExportError("a model with a vocabulary has no integer C. Export it as float32.")
-    facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
-    start = _read_start(facts["state"])
+    metadata = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
+    start = _read_start(metadata["state"])
     if scaled and not len(schema.x_mean):
         make_exported("step", double, schema=schema, scaled=True)  # which says what is missing
     scales = [v.numpy() for v in schema.scaling()] if scaled else []
@@ -75,12 +75,12 @@ def write_integer_c(
     checks = check_integers(integers, sequences, targets, kind=schema.y, longest=longest)
     limit = TOLERANCE if tolerance is None else tolerance
     _judge(checks, limit, dtype)
-    files = _make_files(step, integers, checks, facts, schema, sequences, start, name, dtype)
+    files = _make_files(step, integers, checks, metadata, schema, sequences, start, name, dtype)
     compiler = find_compiler()
     if compiler is not None:
         check_compiled_parity(files, name, compiler, tolerance=0.0, rounding=0.0)
-    facts["dtype"], facts["integers"] = dtype, _describe(integers, checks)
-    files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
+    metadata["dtype"], metadata["integers"] = dtype, _describe(integers, checks)
+    files[f"{name}.json"] = json.dumps(metadata, indent=2) + "\n"
     with create_folder(folder):
         atomic_write_many({folder / file: text.encode() for file, text in files.items()})
     parity = Parity(checks.error, limit, len(sequences.x), max(map(len, sequences.x)))
@@ -193,7 +193,7 @@ def _make_files(
     step: ExportableModel,
     integers: IntegerStep,
     checks: IntegerChecks,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     schema: IOSchema,
     sequences: CalibrationSequences,
     start: Array,
@@ -221,7 +221,7 @@ def _make_files(
         body = _insert(body, "    (void)dt;")
     body += "" if "x[" in body or "(x" in body or " x," in body else "\n    (void)x;"
     work = sum({"int16_t": 2}.get(_TYPES[k], 4) * size for k, size in integers.sizes.items())
-    facts["bytes"] = {"constants": int(flash), "stack": int(work) + _REGISTERS}
+    metadata["bytes"] = {"constants": int(flash), "stack": int(work) + _REGISTERS}
     inputs, outputs = step.input_size, step.output_size
     arguments = [f"const int16_t x[{inputs}]", f"{name}_gap_t dt"]
     arguments += [f"const uint8_t observed[{inputs}]"] if step.observed else []
@@ -232,7 +232,7 @@ def _make_files(
         "NAME_FILE": name,
         "dtype": dtype,
         "version": VERSION,
-        "cell": facts["cell"],
+        "cell": metadata["cell"],
         "inputs": inputs,
         "outputs": outputs,
         "state": len(start),

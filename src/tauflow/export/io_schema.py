@@ -48,7 +48,7 @@ class IOSchema:
         y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
         y_scale: the scale of that.
         time_scale: what times, as the data have them, are divided by for gaps of the time unit.
-        y: what outputs are, ``"logits"`` of classes or ``"values"``; empty where nobody knows.
+        y: what outputs are, ``"logits"`` of classes or ``"values"``; empty if not known.
 
     Raises:
         ArgumentError: a scale is no finite number, or 0, or one of two is missing; the time's is
@@ -74,9 +74,11 @@ class IOSchema:
                     f"{list(values)}."
                 )
         check_positive(time_scale=self.time_scale)
-        for one in "xy":
-            if len(getattr(self, f"{one}_mean")) != len(getattr(self, f"{one}_scale")):
-                raise ArgumentError(f"give {one}_mean and {one}_scale, of one length, or neither.")
+        for side in "xy":
+            if len(getattr(self, f"{side}_mean")) != len(getattr(self, f"{side}_scale")):
+                raise ArgumentError(
+                    f"give {side}_mean and {side}_scale, of one length, or neither."
+                )
         if self.y_mean and not self.x_mean:
             raise ArgumentError("outputs are scaled, but inputs are not. Give x_mean 0, x_scale 1.")
 
@@ -139,8 +141,8 @@ class IOSchema:
 
     def check(self, inputs: int, outputs: int) -> None:
         """Raise :class:`ArgumentError` unless there is one entry for each input and output."""
-        for one, name, size in (("x", "inputs", inputs), ("y", "outputs", outputs)):
-            for field in (name, f"{one}_mean", f"{one}_scale"):
+        for side, name, size in (("x", "inputs", inputs), ("y", "outputs", outputs)):
+            for field in (name, f"{side}_mean", f"{side}_scale"):
                 count = len(getattr(self, field))
                 if count not in (0, size):
                     raise ArgumentError(
@@ -157,7 +159,7 @@ class IOSchema:
 
 
 def resolve_names(kind: str, names: Sequence[str], count: int) -> list[str]:
-    """Return names, or ``x0``, ``x1``, ... where there are none."""
+    """Return names, or ``x0``, ``x1``, ... if no names are given."""
     return list(names) or [f"{kind}{index}" for index in range(count)]
 
 

@@ -23,7 +23,7 @@ def describe_modifications(rebuilt: nn.Module, module: nn.Module) -> str:
         rebuilt: the module that the description builds.
         module: the module itself.
     """
-    ours, theirs = _list_facts(module), _list_facts(rebuilt)
+    ours, theirs = _describe_parts(module), _describe_parts(rebuilt)
     differences = [
         f"{name} is {ours.get(name, _ABSENT)}, was {theirs.get(name, _ABSENT)}"
         for name in dict.fromkeys([*theirs, *ours])
@@ -36,25 +36,25 @@ def describe_modifications(rebuilt: nn.Module, module: nn.Module) -> str:
     return "; ".join(differences)
 
 
-def _list_facts(module: nn.Module) -> dict[str, str]:
+def _describe_parts(module: nn.Module) -> dict[str, str]:
     """Return what is known of each part and its attributes, as texts by name."""
-    facts: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         kind = type(part)
-        facts[path or "the model itself"] = f"a {kind.__module__}.{kind.__qualname__}"
+        descriptions[path or "the model itself"] = f"a {kind.__module__}.{kind.__qualname__}"
         if hooks := list_hook_kinds(part):
-            facts[f"{path or 'the model itself'}: {', '.join(hooks)}"] = "there"
+            descriptions[f"{path or 'the model itself'}: {', '.join(hooks)}"] = "there"
         for name, value in vars(part).items():
             lazy = isinstance(getattr_static(type(part), name, None), cached_property)
             if not name.startswith("_") and name not in _KNOWN and not lazy:
-                facts[f"{path}.{name}" if path else name] = _format_value(value)
+                descriptions[f"{path}.{name}" if path else name] = _format_value(value)
     shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    return {**{name: f"of shape {shape}" for name, shape in shapes.items()}, **facts}
+    return {**{name: f"of shape {shape}" for name, shape in shapes.items()}, **descriptions}
 
 
 def _format_value(value: Any) -> str:
     listed = value if isinstance(value, list | tuple) else [value]
-    plain = [one.item() if isinstance(one, np.generic) else one for one in listed]
-    if not all(one is None or isinstance(one, bool | int | float | str) for one in plain):
+    plain = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    if not all(value is None or isinstance(value, bool | int | float | str) for value in plain):
         return f"a {type(value).__name__}"
     return repr(plain if listed is value else plain[0])

@@ -110,7 +110,7 @@ def to_onnx(
         mask=mask,
         tolerance=tolerance,
     )
-    facts = {
+    metadata = {
         **make_metadata(exported, schema or IOSchema(), scaled=scaled),
         "form": mode,
         "opset": opset,
@@ -119,9 +119,9 @@ def to_onnx(
         "outputs": _describe_values(graph.graph.output, shapes, renamed),
     }
     entry = graph.metadata_props.add()
-    entry.key, entry.value = "tauflow", json.dumps(facts)
+    entry.key, entry.value = "tauflow", json.dumps(metadata)
     data = graph.SerializeToString()
-    return write_with_metadata(path, data, facts, parity)
+    return write_with_metadata(path, data, metadata, parity)
 
 
 def make_exported(

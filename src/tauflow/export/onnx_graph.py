@@ -93,9 +93,9 @@ def _restore_double_constants(graph: Any, program: ExportedProgram, onnx: Any) -
             value = onnx.numpy_helper.to_array(tensor)
             if value.size != 1:
                 continue
-            found = exact.get(float(value.item()), set())
-            if len(found) == 1:
-                restored = np.full(value.shape, next(iter(found)))
+            exact_values = exact.get(float(value.item()), set())
+            if len(exact_values) == 1:
+                restored = np.full(value.shape, next(iter(exact_values)))
                 tensor.CopyFrom(onnx.numpy_helper.from_array(restored, tensor.name))
 
 

@@ -75,10 +75,12 @@ def check_parity(
     inputs = sample_inputs(exported, sizes, seed=seed, mask=mask)
     expected = run_model(exported, inputs)
     with torch.no_grad():
-        found = run_step_by_step(run, inputs) if isinstance(exported, ExportedStep) else run(inputs)
+        result = (
+            run_step_by_step(run, inputs) if isinstance(exported, ExportedStep) else run(inputs)
+        )
     if not exported.sequence_module.return_sequences and isinstance(exported, ExportedStep):
-        found = (found[0][:, -1], found[1])
-    (y, h), (expected_y, expected_h) = found, expected
+        result = (result[0][:, -1], result[1])
+    (y, h), (expected_y, expected_h) = result, expected
     rounding: Tensor | float = 0.0
     if (scaling := exported.scaling) is not None:
         rounding = scaling.rounding_error(expected_y)

@@ -53,14 +53,14 @@ def to_program(
     )
     mask = mask and mode == "sequence"
     traced = trace(exported, mask=mask)
-    facts = {**make_metadata(exported, schema or IOSchema(), scaled=scaled), "form": mode}
+    metadata = {**make_metadata(exported, schema or IOSchema(), scaled=scaled), "form": mode}
     buffer = io.BytesIO()
-    torch.export.save(traced, buffer, extra_files={"tauflow.json": json.dumps(facts)})
+    torch.export.save(traced, buffer, extra_files={"tauflow.json": json.dumps(metadata)})
     buffer.seek(0)
     run = torch.export.load(buffer).module()
     parity = check_parity(
         exported, lambda inputs: run(**inputs), sizes=(4, 17), mask=mask, tolerance=tolerance
     )
     return write_with_metadata(
-        path, buffer.getvalue(), {**facts, "parity": parity.max_difference}, parity
+        path, buffer.getvalue(), {**metadata, "parity": parity.max_difference}, parity
     )

@@ -34,17 +34,17 @@ class IOScaling(nn.Module):
         super().__init__()
         self._exact = tuple(scale.to(like.device, torch.float64) for scale in scales)
         self.has_outputs = len(scales) > 2
-        for index, one in enumerate("xy"[: 1 + self.has_outputs]):
+        for index, side in enumerate("xy"[: 1 + self.has_outputs]):
             mean, scale = self._exact[2 * index : 2 * index + 2]
             high = mean.to(like.dtype)
-            _check_representable(f"{one}_mean", mean, high, bool(high.isfinite().all()))
+            _check_representable(f"{side}_mean", mean, high, bool(high.isfinite().all()))
             rounded = scale.to(like.dtype)
             _check_representable(
-                f"{one}_scale", scale, rounded, bool((rounded.isfinite() & (rounded != 0)).all())
+                f"{side}_scale", scale, rounded, bool((rounded.isfinite() & (rounded != 0)).all())
             )
             parts = {"high": high, "low": (mean - high.double()).to(like.dtype), "scale": rounded}
             for name, value in parts.items():
-                self.register_buffer(f"{one}_{name}", value, persistent=False)
+                self.register_buffer(f"{side}_{name}", value, persistent=False)
 
     def scale_inputs(self, x: Tensor) -> Tensor:
         """Return what the model reads of inputs (..., I); 0 where one is missing, as in training.

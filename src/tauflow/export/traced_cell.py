@@ -47,7 +47,7 @@ def scan_steps(
         return after, after.clone()  # the two must not share memory, nor with what came in
 
     every = (*per_step,) if mask is None else (*per_step, mask.unsqueeze(-1))
-    # The state comes in as it goes out: in memory of its own, and not as a part of other cells'.
+    # The state comes in as it goes out: in separate memory, and not as a part of other cells'.
     last, states = scan(
         body, h.contiguous(), tuple(tensor.transpose(0, 1) for tensor in every), dim=0
     )
@@ -128,7 +128,7 @@ class _FoldedFunction(nn.Module):
             self.graph_module, constants = _fold_constants(program)
         self.names = [f"constant_{index}" for index in range(len(constants))]
         for name, value in zip(self.names, constants, strict=True):
-            # In memory of their own: what enters a loop must not share it, nor what is saved.
+            # In separate memory: what enters a loop must not share it, nor what is saved.
             constant = value.clone(memory_format=torch.contiguous_format)
             self.register_buffer(name, constant, persistent=False)
 
@@ -193,7 +193,8 @@ def _is_nondeterministic(call: Callable[..., Tensor], example_inputs: Sequence[T
     """Whether a function gives something else when it is called again."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         inputs = [
-            torch.rand_like(one) if one.is_floating_point() else one for one in example_inputs
+            torch.rand_like(example_value) if example_value.is_floating_point() else example_value
+            for example_value in example_inputs
         ]
         first, second = (call(*inputs) for _ in range(2))
     return not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)

@@ -50,7 +50,7 @@ def test_without_roles_columns_and_options_are_printed(call, file, command):
 def test_options_that_name_no_column_are_not_enough(file):
     file(visits())
     for said in ({}, {"window": 3, "split_seed": 4}, {"target": ("fev",)}):
-        with pytest.raises(ArgumentError, match=r"--id, --time; none if there is none"):
+        with pytest.raises(ArgumentError, match=r"--id, --time; none if no column is"):
             resolve_source("t.csv", None, said)
     assert resolve_source("t.csv", None, {"id": "ptnum"}).table.id == "ptnum"
 

@@ -294,7 +294,7 @@ def masked_cell():
         (lambda: nn.LSTM(2, 3), "cannot convert a torch.nn.*LSTM, only ncps.torch's LTC"),
         (lambda: Subclass(D, N), r"Subclass, .* a subclass .* tauflow.compat.ncps.torch"),
         (lambda: ncps.torch.CfC(D, N).state_dict(), r"For a state_dict\(\).* load_state_dict"),
-        (masked_cell, "sparsity_mask of its own has no counterpart"),
+        (masked_cell, "CfCCell with a sparsity_mask has no counterpart"),
         (lambda: ncps.torch.CfC(D, N, batch_first=False), "batch_first=False.* transpose"),
     ],
 )

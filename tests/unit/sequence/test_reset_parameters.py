@@ -78,5 +78,5 @@ def test_parts_of_a_users_cell_are_drawn_again():
 
 
 def test_parameters_that_nothing_draws_raise_an_error():
-    with pytest.raises(ArgumentError, match=r"Own has parameters of its own and no reset_param"):
+    with pytest.raises(ArgumentError, match=r"Own has parameters and no reset_param"):
         tauflow.RNN(Own(3, 4, bare=True)).reset_parameters()

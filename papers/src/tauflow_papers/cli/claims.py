@@ -79,6 +79,6 @@ def measure_claims(study: str, results: Path) -> None:
 
     if study == "list":
         rows = [(name, study.title, f"{study.minutes:g}") for name, study in STUDIES.items()]
-        print_table(("study", "measures", "minutes"), rows, numbers=(2,), whole=(0,))
+        print_table(("study", "measures", "minutes"), rows, numbers=(2,), no_wrap=(0,))
         return
     print_line(f"Results: {run_study(study, results)}")

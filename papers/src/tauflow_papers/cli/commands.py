@@ -173,7 +173,7 @@ def report(
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots.
 
-    Results that come with the package are read if there are none here.
+    Results that come with the package are read if this folder holds none.
     """
     from tauflow.cli.output import print_line, print_wrapped
     from tauflow_papers.cli.output import print_reports

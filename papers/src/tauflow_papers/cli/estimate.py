@@ -56,7 +56,7 @@ def estimate(
         title=experiment.title,
         caption="Processor time of one thread. Wall time is longer where other programs run.",
         numbers=range(2, 5),
-        whole=(0,),
+        no_wrap=(0,),
     )
     known = [estimate for estimate in estimates if estimate.seconds_left is not None]
     count = sum(estimate.missing for estimate in known)

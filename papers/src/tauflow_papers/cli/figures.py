@@ -21,7 +21,7 @@ def print_figures() -> None:
         caption="Minutes of one core at full size; --size small takes seconds. Two names: the same "
         "figure, printed twice. 'tauflow figure all' makes every one.",
         numbers=(2,),
-        whole=(0,),
+        no_wrap=(0,),
     )
 
 

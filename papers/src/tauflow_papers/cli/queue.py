@@ -83,7 +83,7 @@ def queue(
         title="Runs to do, in order",
         caption="Processor time of one thread; on a machine that does other work it takes longer.",
         numbers=(2, 3, 4),
-        whole=(0,),
+        no_wrap=(0,),
     )
     if unknown:
         print_line(f"Runs of unknown length, left out of the sum: {unknown}.")

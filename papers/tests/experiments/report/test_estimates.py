@@ -32,8 +32,8 @@ from tauflow_papers.experiments.run.time_estimate import (
 
 def searching():
     """Return the tiny table with a row that searches two rates."""
-    one, *rest = parsed()["row"]
-    return tiny(row=[{**one, "search": {"recipe": {"lr": [0.01, 0.1]}}}, *rest])
+    first_row, *rest = parsed()["row"]
+    return tiny(row=[{**first_row, "search": {"recipe": {"lr": [0.01, 0.1]}}}, *rest])
 
 
 def test_a_curriculum_counts_by_its_steps():
@@ -75,27 +75,27 @@ def clock(monkeypatch):
 def test_the_seconds_of_steps_and_of_scoring_add_up_to_those_of_a_run(clock):
     part = {"name": "", "dataset": "pendulum", "options": {"sizes": [500, 100, 400], "steps": 5}}
     table = tiny(part=[part])
-    found = estimate_row(table, table.row("gru"))
+    row = estimate_row(table, table.row("gru"))
     assert clock == [6018, 6018]  # three batches of six, twice: the first compiles
-    assert found.epoch == pytest.approx(500 * 0.125 + (100 + 400) * 0.5)
-    assert (found.seconds, found.epochs) == (pytest.approx(2 * found.epoch), 2)
+    assert row.epoch == pytest.approx(500 * 0.125 + (100 + 400) * 0.5)
+    assert (row.seconds, row.epochs) == (pytest.approx(2 * row.epoch), 2)
     clock.clear()
-    one, *_ = parsed()["row"]
-    gathered = tiny(part=[part], row=[{**one, "recipe": {"accumulate": 2}}])
-    assert estimate_row(gathered, gathered.row("gru")).epoch == pytest.approx(found.epoch)
+    first_row, *_ = parsed()["row"]
+    gathered = tiny(part=[part], row=[{**first_row, "recipe": {"accumulate": 2}}])
+    assert estimate_row(gathered, gathered.row("gru")).epoch == pytest.approx(row.epoch)
     assert clock == [6036, 6036]
 
 
 def test_every_batch_size_and_network_of_a_search_is_timed_once(clock):
-    one, *_ = parsed()["row"]
+    first_row, *_ = parsed()["row"]
     grid = {
         "recipe": {"lr": [0.01, 0.1], "batch_size": [2, 4]},
         "model": {"hidden_size": [3, 4]},
     }
-    table = tiny(row=[{**one, "search": grid}])
-    found = estimate_row(table, table.row("gru"))
+    table = tiny(row=[{**first_row, "search": grid}])
+    row = estimate_row(table, table.row("gru"))
     assert sorted(clock) == sorted([2006, 4012] * 4)
-    assert found.config_hash not in {job.hash for job in make_row_jobs(table, table.row("gru"))}
+    assert row.config_hash not in {job.hash for job in make_row_jobs(table, table.row("gru"))}
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_every_batch_size_and_network_of_a_search_is_timed_once(clock):
     ids=lambda recipe: "-".join(recipe),
 )
 def test_recipes_of_every_kind_can_be_timed(recipe):
-    one, *_ = parsed()["row"]
-    table = tiny(row=[{**one, "recipe": {"epochs": 40, **recipe}}])
-    found = estimate_row(table, table.row("gru"))
-    assert found.epochs == 40
-    assert 0 < found.epoch < found.seconds
+    first_row, *_ = parsed()["row"]
+    table = tiny(row=[{**first_row, "recipe": {"epochs": 40, **recipe}}])
+    row = estimate_row(table, table.row("gru"))
+    assert row.epochs == 40
+    assert 0 < row.epoch < row.seconds
 
 
 def test_a_network_that_needs_its_curriculum_is_timed_on_the_first_stage(monkeypatch):
@@ -135,12 +135,12 @@ def test_a_network_that_needs_its_curriculum_is_timed_on_the_first_stage(monkeyp
     monkeypatch.setattr(
         "tauflow_papers.experiments.run.time_estimate.evaluate_all", lambda *_, **__: []
     )
-    one, *_ = parsed()["row"]
+    first_row, *_ = parsed()["row"]
     recipe = {"epochs": 10, "curriculum": [2, 4], "curriculum_epochs": 3}
-    table = tiny(row=[{**one, "recipe": recipe}])
-    found = estimate_row(table, table.row("gru"))
+    table = tiny(row=[{**first_row, "recipe": recipe}])
+    row = estimate_row(table, table.row("gru"))
     assert lengths == [5, 2, 2]
-    assert found.seconds == pytest.approx(0.5 * 5 / 2 * (3 * 0.4 + 3 * 0.8 + 4), abs=0.1)
+    assert row.seconds == pytest.approx(0.5 * 5 / 2 * (3 * 0.4 + 3 * 0.8 + 4), abs=0.1)
     with pytest.raises(NonFiniteError):
         estimate_row(tiny(), tiny().row("gru"))
 
@@ -172,27 +172,27 @@ def test_a_search_on_other_data_runs_every_seed_again():
 
 
 def test_estimates_are_kept_until_settings_or_machine_change(tmp_path, monkeypatch):
-    said = []
+    lines = []
 
     def again():
-        (cost,) = estimate_remaining_times(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+        (cost,) = estimate_remaining_times(tiny(), ["gru"], results_dir=tmp_path, say=lines.append)
         return cost
 
     first = again()
-    assert said == ["gru: a few batches ..."]
+    assert lines == ["gru: a few batches ..."]
     assert first.missing == 2
     assert first.seconds_left == 2 * first.seconds
     assert again().seconds == pytest.approx(first.seconds, abs=0.05)  # rounded in the file
-    assert len(said) == 1
-    kept = read_estimates(tmp_path / ESTIMATES_FILE)
-    assert find_row_estimate(kept, tiny(), tiny().row("gru")) is not None
+    assert len(lines) == 1
+    estimates = read_estimates(tmp_path / ESTIMATES_FILE)
+    assert find_row_estimate(estimates, tiny(), tiny().row("gru")) is not None
     changed = tiny(recipe={"lr": 0.5, "epochs": 2, "batch_size": 6})
-    assert find_row_estimate(kept, changed, changed.row("gru")) is None
-    assert find_row_estimate(kept, tiny(), tiny().row("elman")) is None
-    assert find_row_estimate(kept, tiny(), tiny().row("future")) is None
+    assert find_row_estimate(estimates, changed, changed.row("gru")) is None
+    assert find_row_estimate(estimates, tiny(), tiny().row("elman")) is None
+    assert find_row_estimate(estimates, tiny(), tiny().row("future")) is None
     monkeypatch.setattr("tauflow.runs.results.describe_machine", lambda *_: {"cpu": "another"})
     again()
-    assert len(said) == 2
+    assert len(lines) == 2
 
 
 def test_what_another_program_has_estimated_meanwhile_is_kept(tmp_path, monkeypatch):
@@ -228,21 +228,21 @@ def test_rows_with_nothing_to_do_are_not_timed(tmp_path):
 
 
 def test_what_cannot_be_timed_is_told_and_the_rest_goes_on(tmp_path):
-    one, two, _ = parsed()["row"]
-    table = tiny(row=[one, two])
+    first, two, _ = parsed()["row"]
+    table = tiny(row=[first, two])
     rows = (
         replace(table.rows[0], part=replace(table.rows[0].part, dataset="person-activity")),
         replace(table.rows[1], part=replace(table.rows[1].part, options={"sizes": "many"})),
         replace(table.rows[1], name="fine"),
     )
-    said = []
-    found = estimate_remaining_times(
-        replace(table, rows=rows), results_dir=tmp_path, data_dir=tmp_path, say=said.append
+    lines = []
+    remaining_times = estimate_remaining_times(
+        replace(table, rows=rows), results_dir=tmp_path, data_dir=tmp_path, say=lines.append
     )
-    assert [cost.seconds is None for cost in found] == [True, True, False]
-    assert [cost.seconds_left is None for cost in found] == [True, True, False]
-    assert said[0] == "gru: person-activity is not here, see 'tauflow data get person-activity'."
-    assert said[2].startswith("elman: sizes")
+    assert [cost.seconds is None for cost in remaining_times] == [True, True, False]
+    assert [cost.seconds_left is None for cost in remaining_times] == [True, True, False]
+    assert lines[0] == "gru: person-activity is not here, see 'tauflow data get person-activity'."
+    assert lines[2].startswith("elman: sizes")
 
 
 def test_a_row_that_breaks_leaves_the_others_alone(tmp_path, monkeypatch):
@@ -251,11 +251,11 @@ def test_a_row_that_breaks_leaves_the_others_alone(tmp_path, monkeypatch):
             raise RuntimeError("not enough memory")
         return Estimate("tiny", row.name, "0", 2, 1.0, 2.0)
 
-    said = []
+    lines = []
     monkeypatch.setattr("tauflow_papers.experiments.report.remaining_time.estimate_row", breaking)
-    found = estimate_remaining_times(tiny(), results_dir=tmp_path, say=said.append)
-    assert [cost.seconds for cost in found] == [None, 2.0]
-    assert "gru: RuntimeError: not enough memory" in said
+    remaining_times = estimate_remaining_times(tiny(), results_dir=tmp_path, say=lines.append)
+    assert [cost.seconds for cost in remaining_times] == [None, 2.0]
+    assert "gru: RuntimeError: not enough memory" in lines
 
 
 def test_the_report_says_how_long_rows_without_results_take(tmp_path):
@@ -273,19 +273,19 @@ def test_the_report_says_how_long_rows_without_results_take(tmp_path):
     machine = {"cpu": "Abacus 9", "cores": 3}
     known = Estimate("tiny", "gru", job.hash, 2, 3600.0, 7200.0, machine=machine)
     (results / ESTIMATES_FILE).write_text(json.dumps([vars(known)]), encoding="utf-8")
-    found = summarize_results(results, [tmp_path / "tiny.toml"])
+    summary = summarize_results(results, [tmp_path / "tiny.toml"])
     line = "Not run: GRU 0.500 ± 0.100 (5), about 2.0 h a run."
-    assert line in make_summary_markdown(found)
-    assert line in make_summary_page(found)
-    assert "\n\nEstimated on Abacus 9 with 3 cores.\n" in make_summary_markdown(found)
-    assert "Elman <b> 0.700, about" not in make_summary_markdown(found)
+    assert line in make_summary_markdown(summary)
+    assert line in make_summary_page(summary)
+    assert "\n\nEstimated on Abacus 9 with 3 cores.\n" in make_summary_markdown(summary)
+    assert "Elman <b> 0.700, about" not in make_summary_markdown(summary)
 
 
 def test_a_damaged_file_of_estimates_is_named(tmp_path):
-    whole = vars(Estimate("tiny", "gru", "0", 2, 1.0, 2.0))
+    values = vars(Estimate("tiny", "gru", "0", 2, 1.0, 2.0))
     wrong = [{"seconds": "27 min"}, {"epoch": True}, {"seconds": -1.0}, {"row": 3}, {"more": 1}]
-    texts = [json.dumps([{**whole, **one}]) for one in wrong]
-    nan = json.dumps([{**whole, "seconds": float("nan")}])
+    texts = [json.dumps([{**values, **change}]) for change in wrong]
+    nan = json.dumps([{**values, "seconds": float("nan")}])
     for text in ("{", "3", "[1]", '[{"experiment": "x"}]', nan, *texts):
         (tmp_path / ESTIMATES_FILE).write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=r"estimates\.json holds no estimates .*estimate TABLE"):

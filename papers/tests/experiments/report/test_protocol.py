@@ -32,30 +32,30 @@ def draw(seed, n, mean=1.0, std=0.1):
 def test_intervals_and_probabilities_are_those_of_welch(n, m, scale):
     ours, theirs = draw(0, n), draw(1, m, 1.05, 0.1 * scale)
     published = PublishedNumber(fmean(theirs), stdev(theirs), m)
-    found = compare_with_published(ours, published, "mse")
+    comparison = compare_with_published(ours, published, "mse")
     expected = stats.ttest_ind(ours, theirs, equal_var=False)
-    assert math.isclose(found.p, expected.pvalue, rel_tol=1e-9)
-    assert math.isclose(found.df, expected.df, rel_tol=1e-9)
+    assert math.isclose(comparison.p, expected.pvalue, rel_tol=1e-9)
+    assert math.isclose(comparison.df, expected.df, rel_tol=1e-9)
     for level in (0.9, 0.95):
         low, high = expected.confidence_interval(level)
-        assert np.allclose(found.get_limits(level), (low, high), rtol=1e-9)
+        assert np.allclose(comparison.get_limits(level), (low, high), rtol=1e-9)
 
 
 def test_a_deviation_of_the_population_becomes_that_of_the_sample():
     ours, theirs = draw(0, 5), draw(1, 5)
     sample = PublishedNumber(fmean(theirs), stdev(theirs), 5)
     population = PublishedNumber(fmean(theirs), float(np.std(theirs)), 5, ddof=0)
-    first, second = (compare_with_published(ours, one, "mse") for one in (sample, population))
+    first, second = (compare_with_published(ours, number, "mse") for number in (sample, population))
     assert math.isclose(first.error, second.error)
 
 
 def test_a_number_alone_is_one_run_of_our_law():
     ours = [0.02, 0.03, 0.05, 0.04]
-    found = compare_with_published(ours, PublishedNumber(0.033), "mse")
+    comparison = compare_with_published(ours, PublishedNumber(0.033), "mse")
     logs = np.log(ours)
     t = (logs.mean() - math.log(0.033)) / (logs.std(ddof=1) * math.sqrt(1 + 1 / 4))
-    assert math.isclose(found.p, 2 * stats.t.sf(abs(t), 3))
-    assert math.isclose(found.margin, math.log(1.05))
+    assert math.isclose(comparison.p, 2 * stats.t.sf(abs(t), 3))
+    assert math.isclose(comparison.margin, math.log(1.05))
     accuracy = compare_with_published([0.8, 0.81, 0.83], PublishedNumber(0.86, n=5), "accuracy")
     assert not accuracy.logarithmic
     assert math.isclose(accuracy.error, stdev([0.8, 0.81, 0.83]) * math.sqrt(1 / 3 + 1 / 5))
@@ -64,20 +64,22 @@ def test_a_number_alone_is_one_run_of_our_law():
 def test_a_published_split_is_one_draw_more():
     ours = [0.835, 0.844, 0.833, 0.829]
     published = PublishedNumber(0.839, 0.002, 5)
-    found = compare_with_published(ours, published, "auroc", over_splits=True)
-    assert math.isclose(found.error**2, stdev(ours) ** 2 * 1.25 + 0.002**2 / 5)
+    comparison = compare_with_published(ours, published, "auroc", over_splits=True)
+    assert math.isclose(comparison.error**2, stdev(ours) ** 2 * 1.25 + 0.002**2 / 5)
     assert judge_row(ours, published, "auroc", over_splits=True).verdict == UNDECIDED
 
 
 def test_equivalence_is_two_one_sided_tests():
     ours, theirs = draw(2, 8, std=0.02), draw(3, 8, std=0.02)
-    found = compare_with_published(ours, PublishedNumber(fmean(theirs), stdev(theirs), 8), "mse")
+    comparison = compare_with_published(
+        ours, PublishedNumber(fmean(theirs), stdev(theirs), 8), "mse"
+    )
     sums = [
         stats.ttest_ind(np.add(ours, shift), theirs, equal_var=False, alternative=side).pvalue
-        for shift, side in ((found.margin, "greater"), (-found.margin, "less"))
+        for shift, side in ((comparison.margin, "greater"), (-comparison.margin, "less"))
     ]
-    assert found.is_equivalent == (max(sums) < 0.05)
-    assert found.is_equivalent
+    assert comparison.is_equivalent == (max(sums) < 0.05)
+    assert comparison.is_equivalent
 
 
 def test_holm_by_hand_and_against_its_definition():
@@ -89,7 +91,7 @@ def test_holm_by_hand_and_against_its_definition():
         rejected = 0
         while rejected < len(p) and p[rejected] <= level / (len(p) - rejected):
             rejected += 1
-        assert sum(one <= level for one in corrected) == rejected
+        assert sum(p <= level for p in corrected) == rejected
 
 
 @pytest.mark.parametrize(
@@ -114,18 +116,18 @@ def test_holm_by_hand_and_against_its_definition():
     ],
 )
 def test_verdicts(ours, published, metric, verdict):
-    (found,) = correct_judgements([judge_row(ours, published, metric)], 1)
-    assert found.verdict == verdict
+    (judgement,) = correct_judgements([judge_row(ours, published, metric)], 1)
+    assert judgement.verdict == verdict
 
 
 def test_a_difference_that_many_rows_would_show_decides_nothing():
-    one = judge_row([0.80, 0.84, 0.82], PublishedNumber(0.861, 0.002, 5), "accuracy")
-    assert 0.05 / 20 < one.p < 0.05 or one.p < 0.1
-    alone, many = (correct_judgements([one], family)[0] for family in (1, 30))
+    judgement = judge_row([0.80, 0.84, 0.82], PublishedNumber(0.861, 0.002, 5), "accuracy")
+    assert 0.05 / 20 < judgement.p < 0.05 or judgement.p < 0.1
+    alone, many = (correct_judgements([judgement], family)[0] for family in (1, 30))
     assert many.verdict == UNDECIDED
     assert alone.p < many.p
     small = [Judgement(UNDECIDED, p=0.001, side=1), Judgement(UNDECIDED, p=0.04, side=1)]
-    assert [one.verdict for one in correct_judgements(small, 20)] == [WORSE, UNDECIDED]
+    assert [judgement.verdict for judgement in correct_judgements(small, 20)] == [WORSE, UNDECIDED]
 
 
 def test_margins_and_completeness():

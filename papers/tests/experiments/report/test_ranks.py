@@ -80,7 +80,7 @@ def test_page_names_scores_that_spread_more_than_their_mean(comparison, monkeypa
 
 def test_ranks_are_those_of_mean_scores(comparison):
     ranking = rank_models(comparison())
-    assert [(one.title, one.mean_rank) for one in ranking.standings] == [
+    assert [(standing.title, standing.mean_rank) for standing in ranking.standings] == [
         ("Gru", pytest.approx((1.5 + 1 + 1) / 3)),
         ("Elman", pytest.approx((1.5 + 2 + 2) / 3)),
         ("Naive", 3.0),
@@ -91,7 +91,7 @@ def test_ranks_are_those_of_mean_scores(comparison):
     assert first.scores["a"].std == pytest.approx(0.2 / 2**0.5)
     assert first.scores["a"].error == pytest.approx(0.1)
     # Friedman's statistic with its correction for ties, by hand: 12 pairs less one tie of two.
-    sums = [one.mean_rank * 3 for one in ranking.standings]
+    sums = [standing.mean_rank * 3 for standing in ranking.standings]
     k, n = 3, 3
     statistic = 12 / (n * k * (k + 1)) * sum(s * s for s in sums) - 3 * n * (k + 1)
     statistic /= 1 - (2**3 - 2) / (n * (k**3 - k))
@@ -119,11 +119,11 @@ def test_a_task_without_a_run_is_left_out(comparison):
 
 
 def test_pages_show_ranks_scores_and_the_picture(comparison, tmp_path):
-    one = comparison()
-    ranking = rank_models(one)
+    summary = comparison()
+    ranking = rank_models(summary)
     choosing = tmp_path / "choosing.md"
     choosing.write_text(f"# Choosing\n\n{BEGIN}\nold\n{END}\n\nend\n", encoding="utf-8")
-    paths = write_rank_pages(one, ranking, tmp_path / "ranks.md", choosing)
+    paths = write_rank_pages(summary, ranking, tmp_path / "ranks.md", choosing)
     assert [path.name for path in paths] == ["ranks.md", "choosing.md", "critical-difference.svg"]
     page, short, picture = (path.read_text(encoding="utf-8") for path in paths)
     assert "| Gru | 1.2 | 2 | 7 | 3 |" in page
@@ -136,7 +136,7 @@ def test_pages_show_ranks_scores_and_the_picture(comparison, tmp_path):
     assert draw_critical_difference(ranking) == draw_critical_difference(ranking)
     choosing.write_text("no marks", encoding="utf-8")
     with pytest.raises(ArgumentError, match="needs the marks"):
-        write_rank_pages(one, ranking, tmp_path / "ranks.md", choosing)
+        write_rank_pages(summary, ranking, tmp_path / "ranks.md", choosing)
     assert re.search(r"\*\*1\.000 ± 0\.000\*\*", make_score_table(ranking))
 
 
@@ -146,10 +146,12 @@ def test_the_command_prints_ranks(call, tmp_path):
 
 
 def test_the_pages_of_the_documentation_are_those_of_the_results():
-    one = summarize_table(load_experiment("leaderboards"), ROOT / "papers" / "results")
-    ranking = rank_models(one)
+    summary = summarize_table(load_experiment("leaderboards"), ROOT / "papers" / "results")
+    ranking = rank_models(summary)
     assert len(ranking.metrics) >= 8
     assert len(ranking.standings) >= 14
-    assert make_rank_page(one, ranking) == (ROOT / "docs" / "leaderboards.md").read_text("utf-8")
+    assert make_rank_page(summary, ranking) == (ROOT / "docs" / "leaderboards.md").read_text(
+        "utf-8"
+    )
     short = make_rank_summary(ranking, "leaderboards.md")
     assert short in (ROOT / "docs" / "choosing.md").read_text("utf-8")

@@ -46,8 +46,8 @@ def readable(axis):
     boxes = sorted(
         (label.get_window_extent() for label in labels), key=lambda b: getattr(b, across)
     )
-    for one, other in pairwise(boxes):
-        assert not one.overlaps(other), [label.get_text() for label in labels]
+    for box, other in pairwise(boxes):
+        assert not box.overlaps(other), [label.get_text() for label in labels]
     return [float(label.get_text().replace("\N{MINUS SIGN}", "-")) for label in labels]
 
 
@@ -71,7 +71,7 @@ def test_errors_over_a_short_way_have_more_than_one_number(drawn, low, times):
 
 def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
     runs = [[1.2, 1.1], [50.0, 0.1], [1.3, 1.1]]
-    plot_learning_curves([CurvePanel(str(n), [run_of(one)]) for n, one in enumerate(runs)], "mse")
+    plot_learning_curves([CurvePanel(str(n), [run_of(run)]) for n, run in enumerate(runs)], "mse")
     assert {axes.get_yscale() for axes in drawn[0].axes} == {"log"}
     readable(drawn[0].axes[0].yaxis)
 
@@ -124,12 +124,12 @@ def test_every_setting_of_a_search_is_a_circle(drawn, tmp_path):
     places = {"results_dir": tmp_path, "runs_dir": tmp_path / "runs", "progress": False}
     reproduce(searching, models=["gru"], seeds=1, **places)
     reproduce(tiny(row=rows), models=["elman"], seeds=1, **places)  # a single setting: no circle
-    one = summarize_table(searching, tmp_path)
-    assert survey_figures.plot_tried_settings(one) is not None
+    summary = summarize_table(searching, tmp_path)
+    assert survey_figures.plot_tried_settings(summary) is not None
     (axes,) = drawn[0].axes
     circles, best = axes.lines
-    found = [r.valid for r in one.grid.records if r.row == "gru"]
-    assert sorted(circles.get_xdata()) == sorted(found)
-    assert list(best.get_xdata()) == [min(found)]
+    scores = [r.valid for r in summary.grid.records if r.row == "gru"]
+    assert sorted(circles.get_xdata()) == sorted(scores)
+    assert list(best.get_xdata()) == [min(scores)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["GRU"]
     assert survey_figures.plot_tried_settings(summarize_table(tiny(row=rows), tmp_path)) is None

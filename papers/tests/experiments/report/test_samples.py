@@ -39,30 +39,30 @@ def test_only_a_forecast_is_compared_with_persistence():
 def test_the_mean_is_of_targets_that_count(masked):
     known = torch.tensor([[True, True], [True, False]])
     test = regression([[0.0, 0.0], [0.0, 0.0]])
-    given = {"y_mask": known.unsqueeze(-1)} if masked == "values" else {masked: known}
-    train = regression([[1.0, 2.0], [3.0, 1000.0]], **given)
+    masks = {"y_mask": known.unsqueeze(-1)} if masked == "values" else {masked: known}
+    train = regression([[1.0, 2.0], [3.0, 1000.0]], **masks)
     assert score_baselines(data(train, test), "mse") == [("training mean", 4.0)]
 
 
 def test_baselines_of_one_target_per_sequence():
     x = torch.zeros(3, 2, 2)
     values = SequenceBatch(x, torch.tensor([[1.0], [2.0], [3.0]]))
-    found = score_baselines(data(values, values, per_step=False), "mse")
-    assert found == [("training mean", pytest.approx(2 / 3))]
+    scores = score_baselines(data(values, values, per_step=False), "mse")
+    assert scores == [("training mean", pytest.approx(2 / 3))]
     train, test = (
         SequenceBatch(x, torch.tensor([2, 0, 2])),
         SequenceBatch(x, torch.tensor([2, 1, 1])),
     )
     changes = {"task": "classify", "target_size": 3, "per_step": False}
-    found = score_baselines(data(train, test, **changes), "accuracy")
-    assert found == [("most frequent class", pytest.approx(1 / 3))]
+    scores = score_baselines(data(train, test, **changes), "accuracy")
+    assert scores == [("most frequent class", pytest.approx(1 / 3))]
 
 
 def test_the_most_frequent_class_is_counted_where_there_is_a_target():
     x, known = torch.zeros(2, 3, 2), torch.tensor([[True, False, False], [True, True, False]])
     batch = SequenceBatch(x, torch.tensor([[1, 0, 0], [1, 0, 0]]), y_mask=known)
-    found = score_baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
-    assert found == [("most frequent class", pytest.approx(2 / 3))]
+    scores = score_baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
+    assert scores == [("most frequent class", pytest.approx(2 / 3))]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_what_goes_on_straight_is_exact_on_a_line_and_looking_ahead_is_told():
     t = torch.tensor([[0.0, 1.0, 3.0]])
     x = torch.stack((t, torch.zeros(1, 3)), dim=-1)
     batch = SequenceBatch(x, t.unsqueeze(-1) + 1, dt=torch.tensor([[1.0, 1.0, 2.0]]))
-    found = score_next_step_baselines(data(batch, batch, forecast=True), "mse")
-    assert found == [
+    scores = score_next_step_baselines(data(batch, batch, forecast=True), "mse")
+    assert scores == [
         ("the last change again", pytest.approx(1 / 3)),
         ("next input, looks ahead", pytest.approx((0 + 1 + 1) / 3)),
         ("interpolation, looks ahead", pytest.approx(1 / 3)),
@@ -109,16 +109,16 @@ def test_baselines_do_not_hang_on_the_pieces_they_are_made_of(monkeypatch, numbe
     assert score_baselines(data(train, test), "mse") == [("training mean", 4.0)]
     classes = SequenceBatch(torch.zeros(3, 2, 2), torch.tensor([1, 2, 2]))
     changes = {"task": "classify", "target_size": 3, "per_step": False}
-    found = score_baselines(data(classes, classes, **changes), "accuracy")
-    assert found == [("most frequent class", pytest.approx(2 / 3))]
+    scores = score_baselines(data(classes, classes, **changes), "accuracy")
+    assert scores == [("most frequent class", pytest.approx(2 / 3))]
 
 
 @pytest.mark.parametrize("per_step", [True, False])
 def test_one_value_needs_no_axis_of_its_own(per_step):
     y = torch.tensor([[1.0, 3.0], [1.0, 3.0]]) if per_step else torch.tensor([1.0, 3.0])
     batch = SequenceBatch(torch.zeros(2, 2, 2), y)
-    found = score_baselines(data(batch, batch, per_step=per_step), "mse")
-    assert found == [("training mean", 1.0)]
+    scores = score_baselines(data(batch, batch, per_step=per_step), "mse")
+    assert scores == [("training mean", 1.0)]
 
 
 class FirstInput(torch.nn.Module):
@@ -135,9 +135,9 @@ def test_samples_of_one_target_and_of_sequences_without_a_valid_step(axes):
     mask = torch.tensor([[False, False], [True, True], [True, False]])
     known = torch.tensor([[True, True], [True, False], [True, True]])
     test = SequenceBatch(x, y if axes == "no axis" else y.unsqueeze(-1), mask=mask, y_mask=known)
-    whole, cut = predict_examples(FirstInput(), data(test, test))
-    assert (whole.number, whole.time, whole.predicted) == (1, [0.0, 1.0], [[4.0, 6.0]])
-    assert whole.truth == [[3.0, pytest.approx(math.nan, nan_ok=True)]]
+    full, cut = predict_examples(FirstInput(), data(test, test))
+    assert (full.number, full.time, full.predicted) == (1, [0.0, 1.0], [[4.0, 6.0]])
+    assert full.truth == [[3.0, pytest.approx(math.nan, nan_ok=True)]]
     assert (cut.number, cut.time, cut.truth, cut.predicted) == (2, [0.0], [[5.0]], [[8.0]])
 
 

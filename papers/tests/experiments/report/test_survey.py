@@ -109,8 +109,8 @@ def add_varied(folder, changes, *, row="gru", seed=0, test=0.5, epochs=None):
     add(folder, row, seed=seed, test=test, experiment=table, epochs=epochs, file=file)
 
 
-def entries_of(found):
-    (table,) = found.tables
+def entries_of(summary):
+    (table,) = summary.tables
     return {entry.row.name: entry for entry in table.entries}
 
 
@@ -195,10 +195,10 @@ def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgem
         'metric = "mse"', f'metric = "{metric}"'
     )
     add_seeds(folder, [test] * 3, experiment=tiny(metric=metric))
-    found = surveyed(text)
-    entry = entries_of(found)["gru"]
+    summary = surveyed(text)
+    entry = entries_of(summary)["gru"]
     assert (entry.judgement, entry.worse_by) == (judgement, None)
-    assert "data:image/svg" in make_summary_page(found)
+    assert "data:image/svg" in make_summary_page(summary)
 
 
 def test_rows_are_judged_over_splits_where_the_table_says_so(folder, surveyed):
@@ -221,10 +221,10 @@ def test_runs_that_cannot_be_traced_are_marked(folder, surveyed):
     add_seeds(folder, (0.5, 0.51, 0.52))
     assert "§" not in make_summary_markdown(surveyed()).partition("- tables")[2].replace(", §", "")
     (folder / "traced.txt").write_text("0123456789\n")
-    found = surveyed()
-    assert entries_of(found)["gru"].untraced == 3
-    assert "± 0.010 § |" in make_summary_markdown(found)
-    assert "- rows with runs that cannot be traced, §: 1" in make_summary_markdown(found)
+    summary = surveyed()
+    assert entries_of(summary)["gru"].untraced == 3
+    assert "± 0.010 § |" in make_summary_markdown(summary)
+    assert "- rows with runs that cannot be traced, §: 1" in make_summary_markdown(summary)
 
 
 @pytest.mark.parametrize(("chosen", "at_an_end"), [(0, True), (1, False), (2, True)])
@@ -248,10 +248,10 @@ def test_a_row_of_another_protocol_is_not_judged_and_says_why(folder, surveyed, 
     before = {"part": 'dataset = "pendulum"\n', "row": 'model = { cell = "gru" }\n'}[where]
     text = TINY.replace(before, f'{before}unlike = "windows across time"\n')
     add(folder, test=0.9)
-    found = surveyed(text)
-    entry = entries_of(found)["gru"]
+    summary = surveyed(text)
+    entry = entries_of(summary)["gru"]
     assert (entry.judgement, entry.worse_by, entry.line.difference) == ("", None, "–")
-    page = make_summary_markdown(found)
+    page = make_summary_markdown(summary)
     assert re.search(r"GRU.*: not judged by the published number: windows across time", page)
     assert "- rows not judged: 1\n" in page
     assert "- rows worse: 0\n" in page
@@ -277,31 +277,31 @@ def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     for setting, test in zip(row.search[:2], (0.7, 0.5), strict=True):
         add(folder, test=test, epochs=1, experiment=searching, setting=setting)
     add(folder, seed=1, test=0.6, epochs=1, experiment=searching, setting=row.search[1])
-    found = surveyed(text)
-    entry = entries_of(found)["gru"]
+    summary = surveyed(text)
+    entry = entries_of(summary)["gru"]
     assert [record.test for record in entry.records] == [0.5, 0.6]
     assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
-    page = make_summary_markdown(found)
+    page = make_summary_markdown(summary)
     assert "| settings |" in page
     assert "| lr 0.2 (2 of 3 tried) |" in page
     assert "| 0.550 ± 0.071 ‡ |" in page
-    assert found.tables[0].num_unmatched == 0
+    assert summary.tables[0].num_unmatched == 0
     add(folder, test=0.8, epochs=1, experiment=searching, setting=row.search[2])
-    found = surveyed(text)
-    assert not entries_of(found)["gru"].few_settings
-    assert "| lr 0.2 (best of 3) |" in make_summary_markdown(found)
-    assert '<td class="">lr 0.2 (best of 3)</td>' in make_summary_page(found)
-    assert "0.071 |" in make_summary_markdown(found)
+    summary = surveyed(text)
+    assert not entries_of(summary)["gru"].few_settings
+    assert "| lr 0.2 (best of 3) |" in make_summary_markdown(summary)
+    assert '<td class="">lr 0.2 (best of 3)</td>' in make_summary_page(summary)
+    assert "0.071 |" in make_summary_markdown(summary)
 
 
 def test_the_best_epoch_is_shown_where_a_table_asks_for_it(folder, surveyed):
     add(folder, seed=0, test=0.7, epoch_tests=[0.4])
     add(folder, seed=1, test=0.6, epoch_tests=[0.8])
     assert "best epoch" not in make_summary_markdown(surveyed())
-    found = surveyed(TINY.replace("seeds =", "best_epoch = true\nseeds =", 1))
-    assert entries_of(found)["gru"].line.best == "0.500 ± 0.141 (2)"  # a squared error
-    assert "| best epoch |" in make_summary_markdown(found)
-    assert "| 0.500 ± 0.141 (2) |" in make_summary_markdown(found)
+    summary = surveyed(TINY.replace("seeds =", "best_epoch = true\nseeds =", 1))
+    assert entries_of(summary)["gru"].line.best == "0.500 ± 0.141 (2)"  # a squared error
+    assert "| best epoch |" in make_summary_markdown(summary)
+    assert "| 0.500 ± 0.141 (2) |" in make_summary_markdown(summary)
 
 
 @pytest.mark.parametrize("left", ["epochs", "settings"])
@@ -324,11 +324,11 @@ def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
     add(folder, seed=1, epochs=1, test=0.9)
     add(folder, "elman", seed=0)
     add(folder, "elman", seed=1)
-    found = surveyed()
-    gru, elman = entries_of(found)["gru"], entries_of(found)["elman"]
+    summary = surveyed()
+    gru, elman = entries_of(summary)["gru"], entries_of(summary)["elman"]
     assert (gru.seeds, gru.epochs, gru.few_seeds, gru.few_epochs) == ((2, 5), (1, 2), True, True)
     assert (elman.seeds, elman.epochs) == ((2, 2), (2, 2))
-    text = make_summary_markdown(found)
+    text = make_summary_markdown(summary)
     assert "| 2 of 5 † | 1 of 2 † | 3 s |" in text
     assert "| 2 of 2 | 2 of 2 | 3 s |" in text
     # One whole run counts for more than two that were cut short.
@@ -339,10 +339,10 @@ def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
 
 def test_fewer_epochs_give_no_verdict_and_tell_the_progress(folder, surveyed):
     add_seeds(folder, (0.9, 0.91, 0.92), epochs=1)
-    found = surveyed()
-    entry = entries_of(found)["gru"]
+    summary = surveyed()
+    entry = entries_of(summary)["gru"]
     assert (entry.judgement, entry.worse_by) == (UNMEASURED, None)
-    text = make_summary_markdown(found)
+    text = make_summary_markdown(summary)
     assert "- **GRU, not measured**: Training loss 1 in epoch 1, 1 in epoch 1." in text
     assert "- rows not measured: 1\n" in text
     assert "- rows worse: 0\n" in text
@@ -378,31 +378,31 @@ def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
     for seed in (0, 1):
         add(folder, test=0.9, seed=seed)
     cut_short(folder, which, on_divergence="stop")
-    found = surveyed()
-    entry = entries_of(found)["gru"]
+    summary = surveyed()
+    entry = entries_of(summary)["gru"]
     # The protocol says that its best epoch counts, so it is no shorter run than the others.
     assert (entry.epochs, entry.seeds, entry.judgement) == ((2, 2), (2, 5), UNMEASURED)
     assert not entry.few_epochs
-    assert "1 of 2 runs diverged, after epoch 1" in make_summary_markdown(found)
-    assert ", 1 diverged |" in make_summary_markdown(found)
+    assert "1 of 2 runs diverged, after epoch 1" in make_summary_markdown(summary)
+    assert ", 1 diverged |" in make_summary_markdown(summary)
 
 
 def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
     for seed in range(5):
         add(folder, test=0.5, seed=seed)
     add(folder, test=0.9, epochs=4)
-    found = surveyed(PRECISE)
-    entry = entries_of(found)["gru"]
+    summary = surveyed(PRECISE)
+    entry = entries_of(summary)["gru"]
     assert (entry.judgement, entry.seeds, entry.epochs) == (AGREES, (5, 5), (2, 2))
-    assert found.tables[0].num_unmatched == 1
+    assert summary.tables[0].num_unmatched == 1
     assert "- 1 further runs, of other settings or longer, are not shown." in make_summary_markdown(
-        found
+        summary
     )
     (folder / "tiny.jsonl").unlink()
     add(folder, test=0.9, epochs=4)
-    found = surveyed()
-    assert entries_of(found)["gru"].epochs == (4, 2)
-    assert found.tables[0].num_unmatched == 0
+    summary = surveyed()
+    assert entries_of(summary)["gru"].epochs == (4, 2)
+    assert summary.tables[0].num_unmatched == 0
 
 
 def test_the_progress_told_is_that_of_the_first_seed(folder, surveyed):
@@ -423,12 +423,12 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
 def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
     add_seeds(folder, (0.9, 0.91, 0.92))
     add(folder, "elman")
-    found = surveyed()
-    assert "- **GRU, worse**: not looked into yet" in make_summary_markdown(found)
-    assert make_summary_page(found).count("not looked into yet") == 1
+    summary = surveyed()
+    assert "- **GRU, worse**: not looked into yet" in make_summary_markdown(summary)
+    assert make_summary_page(summary).count("not looked into yet") == 1
     (folder / "remarks.toml").write_text('[tiny]\ngru = "The <b> gate."\nelman = "As it should."')
-    found = surveyed()
-    text, page = make_summary_markdown(found), make_summary_page(found)
+    summary = surveyed()
+    text, page = make_summary_markdown(summary), make_summary_page(summary)
     assert "- **GRU, worse**: The <b> gate." in text
     assert "- **Elman <b>, not measured**: As it should." in text
     assert "not looked into yet" not in text + page
@@ -457,18 +457,18 @@ def test_why_tables_have_no_results_is_said_once_for_those_of_a_reason(folder, s
     lines = [f'{name} = "{reason}"' for name, reason in reasons.items()]
     lines += ['tiny = "there are some"', 'ltc-table-2 = "computed"']
     (folder / "remarks.toml").write_text("\n".join(["[tables]", *lines]), encoding="utf-8")
-    found = surveyed()
-    assert [text.split()[3] for text in found.warnings if "says why" in text] == [
+    summary = surveyed()
+    assert [text.split()[3] for text in summary.warnings if "says why" in text] == [
         "ltc-table-2",
         "tiny",
     ]
-    text = make_summary_markdown(found)
+    text = make_summary_markdown(summary)
     assert "- tables without results: ltc-table-4, ltc-table-5: no <data>\n" in text
     assert "- tables without results: ltc-table-6: soon\n" in text
     others = re.search(r"- tables without results: (cfc-table-4, .*)", text)[1]
     assert "ltc-table-3" in others
     assert not any(name in others for name in reasons)
-    assert "<p>ltc-table-4, ltc-table-5: no &lt;data&gt;</p>" in make_summary_page(found)
+    assert "<p>ltc-table-4, ltc-table-5: no &lt;data&gt;</p>" in make_summary_page(summary)
 
 
 def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):
@@ -483,16 +483,16 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
     (folder / "benchmarks").mkdir()
     (folder / "benchmarks" / "speed.md").write_text("fast")
     (folder / "tiny.md").write_text("the table's own report")
-    found = surveyed()
-    (table,) = found.tables
-    assert [r.seed for r in entries_of(found)["gru"].records] == [0, 2]
+    summary = surveyed()
+    (table,) = summary.tables
+    assert [r.seed for r in entries_of(summary)["gru"].records] == [0, 2]
     assert (table.num_unmatched, [r.seed for r in table.failures]) == (1, [1])
-    text = make_summary_markdown(found)
+    text = make_summary_markdown(summary)
     assert "1 further runs, of other settings or longer, are not shown." in text
     assert "- gru, seed 1, failed: NonFiniteError: the loss is nan" in text
     assert "full" not in text
     assert "Warning: stranger.jsonl belongs to no table" in text
-    assert found.documents == ("benchmarks/speed.md",)
+    assert summary.documents == ("benchmarks/speed.md",)
     assert "Not run: Elman <b> 0.700." in text
     assert "Not implemented yet: Model of the future 0.100." in text
 
@@ -500,24 +500,24 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
 def test_what_needs_no_learning_stands_below_the_table(folder, surveyed):
     add(folder)
     assert "Without learning" not in make_summary_markdown(surveyed())
-    said = []
-    update_baseline_scores([tiny()], folder / BASELINES_FILE, say=said.append)
+    lines = []
+    update_baseline_scores([tiny()], folder / BASELINES_FILE, say=lines.append)
     (line,) = describe_baselines(tiny(), read_baseline_scores(folder / BASELINES_FILE))
     assert re.fullmatch(
         r"Without learning: persistence [\d.]+; training mean [\d.]+; the last change again [\d.]+"
         r"; next input, looks ahead [\d.]+; interpolation, looks ahead [\d.]+\.",
         line,
     )
-    found = surveyed()
-    assert line in make_summary_markdown(found)
-    assert line in make_summary_page(found)
-    for path in write_grid_reports(found.tables[0].grid, Paths(folder, folder)):
+    summary = surveyed()
+    assert line in make_summary_markdown(summary)
+    assert line in make_summary_page(summary)
+    for path in write_grid_reports(summary.tables[0].grid, Paths(folder, folder)):
         assert line in path.read_text(encoding="utf-8")
-    assert len(said) == 1
+    assert len(lines) == 1
     update_baseline_scores(
-        [tiny()], folder / BASELINES_FILE, say=said.append
+        [tiny()], folder / BASELINES_FILE, say=lines.append
     )  # it is there already
-    assert len(said) == 1
+    assert len(lines) == 1
 
 
 def test_a_damaged_file_of_trivial_scores_is_named(folder, surveyed):
@@ -529,12 +529,12 @@ def test_a_damaged_file_of_trivial_scores_is_named(folder, surveyed):
 
 
 def test_rows_that_look_ahead_say_so():
-    spline, kept = (
+    spline, kept_rows = (
         [row for row in load_experiment("gnode-table-5").rows if row.part.name == part]
         for part in ("", "kept")
     )
     assert all("(looks ahead)" in format_row_title(row) for row in spline)
-    assert not any("(looks ahead)" in format_row_title(row) for row in kept)
+    assert not any("(looks ahead)" in format_row_title(row) for row in kept_rows)
     by_default = load_experiment("gnode-table-4")  # splines are its data set's default
     assert not any(is_causal(row) for row in by_default.rows)
     by_model = {row.name: is_causal(row) for row in load_experiment("cfc-table-5").rows}
@@ -565,15 +565,15 @@ def test_runs_with_other_settings_are_told_below_their_row(folder, surveyed):
     for seed, test in enumerate((0.5, 0.7)):
         add_varied(folder, {"recipe.lr": 0.5}, seed=seed, test=test)
     add_varied(folder, {"model.hidden_size": 9}, test=0.25)
-    found = surveyed()
-    remark = entries_of(found)["gru"].remark
+    summary = surveyed()
+    remark = entries_of(summary)["gru"].remark
     assert "not looked into yet. With other settings: " in remark
     assert "lr 0.5: 0.600 ± 0.141 (2 runs)" in remark
     assert "hidden_size 9: 0.250 (1 run)" in remark
-    assert not found.warnings
-    assert remark in make_summary_markdown(found)
-    assert "- runs with other settings: 3, " in make_summary_markdown(found)
-    assert "With other settings" not in entries_of(found)["elman"].remark
+    assert not summary.warnings
+    assert remark in make_summary_markdown(summary)
+    assert "- runs with other settings: 3, " in make_summary_markdown(summary)
+    assert "With other settings" not in entries_of(summary)["elman"].remark
 
 
 def test_fewer_epochs_of_another_setting_are_part_of_what_is_different(folder, surveyed):
@@ -615,10 +615,10 @@ def test_a_table_may_have_with_in_its_name(folder, tmp_path):
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
         table = load_experiment(tmp_path / f"{name}.toml")
         add(folder, test=0.9, experiment=table, file=name)
-    found = summarize_results(folder, [tmp_path / f"{name}.toml" for name in names])
-    assert not found.warnings
-    assert [one.experiment.name for one in found.tables] == list(names)
-    assert not any(one.tried for one in found.tables)
+    results = summarize_results(folder, [tmp_path / f"{name}.toml" for name in names])
+    assert not results.warnings
+    assert [table.experiment.name for table in results.tables] == list(names)
+    assert not any(table.tried for table in results.tables)
 
 
 SEARCHING = """
@@ -654,8 +654,8 @@ def told_of(folder, experiment, *, searched, chosen):
             **{"epochs": job.recipe.epochs, "seconds": 1.0, "history": (history,)},
         )
         result_file.append_record(folder / f"{table.name}.jsonl", record)
-    found, _ = read_variations(experiment, folder, [experiment.name])
-    return describe_variations(found, experiment.rows[0], experiment.ddof)
+    variations, _ = read_variations(experiment, folder, [experiment.name])
+    return describe_variations(variations, experiment.rows[0], experiment.ddof)
 
 
 def test_another_setting_of_a_row_that_searches_is_the_one_that_it_would_take(folder):

@@ -26,7 +26,7 @@ from tauflow_papers.experiments.spec.load import list_experiments, load_experime
 
 
 @pytest.fixture
-def found(tmp_path):
+def summary(tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     add(folder, "gru", seed=0, test=0.5)
@@ -36,18 +36,18 @@ def found(tmp_path):
     return summarize_results(folder, [tmp_path / "tiny.toml"])
 
 
-def test_papers_are_counted_whole(found):
-    papers = {row[0]: row[1:] for row in tabulate_papers(found).rows}
+def test_papers_are_counted_whole(summary):
+    papers = {row[0]: row[1:] for row in tabulate_papers(summary).rows}
     assert len(papers) == 5  # the four of the packaged tables, and the tiny one's
     # Of three rows one has no model yet; the others have too few seeds for a verdict.
-    assert papers["Nobody 2020"][:3] == ("1 of 1", "2 of 3", "0")
-    assert papers["Nobody 2020"][-2:] == ("3", "18.0 s")
-    others = [row for paper, row in papers.items() if paper != "Nobody 2020"]
+    assert papers["Doe 2020"][:3] == ("1 of 1", "2 of 3", "0")
+    assert papers["Doe 2020"][-2:] == ("3", "18.0 s")
+    others = [row for paper, row in papers.items() if paper != "Doe 2020"]
     assert all(row[0].startswith("0 of ") and row[1].startswith("0 of ") for row in others)
 
 
-def test_the_best_model_is_that_of_the_best_mean(found):
-    ((task, model, table, unit, score, models, parameters, pace),) = tabulate_tasks(found).rows
+def test_the_best_model_is_that_of_the_best_mean(summary):
+    ((task, model, table, unit, score, models, parameters, pace),) = tabulate_tasks(summary).rows
     assert task == "pendulum (sizes=…, steps=5)"
     # The mean of 0.5 and 0.7 is below 0.61, and smaller errors are better.
     assert (model, table, models) == ("GRU", "tiny", "2")
@@ -75,13 +75,13 @@ def test_what_a_paper_leads_with_is_shown_measured_or_not(tmp_path):
 
 def test_the_papers_each_lead_with_something():
     named = [load_experiment(name) for name in list_experiments()]
-    leading = {one.name.split("-table")[0].split("-figure")[0] for one in named if one.headlines}
+    leading = {row.name.split("-table")[0].split("-figure")[0] for row in named if row.headlines}
     assert leading == {"ltc", "cfc", "gnode", "ode-lstm"}
 
 
-def test_both_reports_begin_with_it(found):
-    page, text = make_summary_page(found), make_summary_markdown(found)
-    for front in make_summary_tables(found):
+def test_both_reports_begin_with_it(summary):
+    page, text = make_summary_page(summary), make_summary_markdown(summary)
+    for front in make_summary_tables(summary):
         assert f"<h2>{front.title}</h2>" in page
         assert text.index(f"## {front.title}") < text.index("## tiny")
     assert "| GRU | tiny | mean squared error | 0.600" in text
@@ -90,7 +90,7 @@ def test_both_reports_begin_with_it(found):
 OURS = """
 name = "ours"
 title = "A comparison"
-source = "Nobody, beyond the papers"
+source = "Doe, beyond the papers"
 loss = "mse"
 metric = "mse"
 seeds = 2
@@ -164,8 +164,8 @@ def test_networks_that_look_ahead_are_marked_and_not_called_causal(compared, tmp
     (tmp_path / "ours.toml").write_text(text, encoding="utf-8")
     ours = load_experiment(tmp_path / "ours.toml")
     for setting in ours.row("lstm").search:
-        given = {"setting": setting, "experiment": ours, "file": "ours"}
-        add(tmp_path / "results", "lstm", valid=0.2, test=0.2, **given)
+        options = {"setting": setting, "experiment": ours, "file": "ours"}
+        add(tmp_path / "results", "lstm", valid=0.2, test=0.2, **options)
     front = tabulate_validation_choices(survey_again(tmp_path))
     assert front.rows[0][1] == "LSTM (looks ahead)"
     assert "From ours: networks that had the same budget" in front.caption
@@ -193,15 +193,15 @@ def test_shorter_training_and_scores_that_are_not_finite_are_left_out(compared, 
     for row, epochs, valid in (("elman", 1, 0.0), ("lstm", None, float("nan"))):
         path = folder / "ours.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if json.loads(line)["row"] != row]
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        for one in ours.row(row).search:
-            more = {"setting": one, "epochs": epochs, "experiment": ours, "file": "ours"}
+        other_lines = [line for line in lines if json.loads(line)["row"] != row]
+        path.write_text("".join(f"{line}\n" for line in other_lines), encoding="utf-8")
+        for setting in ours.row(row).search:
+            more = {"setting": setting, "epochs": epochs, "experiment": ours, "file": "ours"}
             add(folder, row, valid=valid, test=0.0, **more)
-    found = survey_again(tmp_path)
-    (networks,) = rank_candidates(found.comparisons[0]).values()
-    assert [one.entry.row.name for one in networks] == ["gru"]
-    assert tabulate_validation_choices(found) is None
+    summary = survey_again(tmp_path)
+    (networks,) = rank_candidates(summary.comparisons[0]).values()
+    assert [network.entry.row.name for network in networks] == ["gru"]
+    assert tabulate_validation_choices(summary) is None
 
 
 def survey_again(folder):
@@ -209,7 +209,7 @@ def survey_again(folder):
 
 
 def test_comparisons_are_not_counted_among_the_papers(compared):
-    assert [one.experiment.name for one in compared.comparisons] == ["ours"]
+    assert [comparison.experiment.name for comparison in compared.comparisons] == ["ours"]
     assert not compared.published
     assert not tabulate_tasks(compared).rows
     text = make_summary_markdown(compared)

@@ -32,7 +32,7 @@ pytestmark = [
 
 
 def records_of(places, **options):
-    said = []
+    lines = []
     table = tiny()
     reproduce(
         table,
@@ -40,14 +40,14 @@ def records_of(places, **options):
         results_dir=places.results,
         runs_dir=places.runs,
         progress=False,
-        **{"say": said.append, **options},
+        **{"say": lines.append, **options},
     )
-    found, warnings = result_file.read_records(places.results_file("tiny"))
+    records, warnings = result_file.read_records(places.results_file("tiny"))
     assert not warnings
-    return sorted(found, key=lambda record: record.key), said
+    return sorted(records, key=lambda record: record.key), lines
 
 
-def told(records):
+def without_times_of(records):
     """What does not change with the machine: rows, seeds, scores."""
     return [
         (r.row, r.seed, r.config_hash, r.status, r.valid, r.test, r.parameters) for r in records
@@ -60,34 +60,34 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_pa
     here = Paths(tmp_path / "results", tmp_path / "runs")
     expected, _ = records_of(here)
     assert len(expected) == 12
-    killed, said = [], []
+    killed, lines = [], []
 
     def say(line):
-        said.append(line)
+        lines.append(line)
         if line.startswith("[3/") and not killed:
             victim, *_ = workers_of_this_process()
             killed.append(victim)
             os.kill(victim, signal.SIGKILL)
 
     there = Paths(tmp_path / "results there", tmp_path / "runs there")
-    found, _ = records_of(there, say=say, cluster="local", jobs=2)
+    records, _ = records_of(there, say=say, cluster="local", jobs=2)
     assert killed
-    assert told(found) == told(expected)
-    assert any(line.startswith("[12/12]") for line in said)
+    assert without_times_of(records) == without_times_of(expected)
+    assert any(line.startswith("[12/12]") for line in lines)
 
 
 def workers_of_this_process():
     import psutil  # which distributed needs
 
-    found = []
-    for one in psutil.Process().children(recursive=True):
+    pids = []
+    for child in psutil.Process().children(recursive=True):
         try:
-            command = " ".join(one.cmdline())
+            command = " ".join(child.cmdline())
         except psutil.NoSuchProcess:  # one that ends while it is looked at, or waits to be reaped
             continue
         if "spawn_main" in command:
-            found.append(one.pid)
-    return found
+            pids.append(child.pid)
+    return pids
 
 
 def test_children_that_have_ended_are_not_taken_for_workers():
@@ -107,7 +107,7 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
     from tauflow_papers.experiments.run.run_jobs import ExecutionOptions
 
     effort = ExecutionOptions(budget=50.0, paths=Paths(runs=tmp_path / "runs"))
-    given = run_in_cluster._make_portable({"places": effort.paths, "deadline": effort.deadline})
+    arguments = run_in_cluster._make_portable({"places": effort.paths, "deadline": effort.deadline})
     seen = {}
     job = object()
 
@@ -116,7 +116,7 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_in_cluster, "run_job", look)
-        run_in_cluster._run_job_remotely(job, **given)
+        run_in_cluster._run_job_remotely(job, **arguments)
     assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
     assert seen["places"].runs == (tmp_path / "runs").resolve()
     assert run_in_cluster._make_portable({"places": effort.paths})["deadline"] is None
@@ -136,7 +136,7 @@ class Threads:
 
     def wait_for_workers(self, count, timeout):
         if not self.threads:
-            raise TimeoutError("nobody came")
+            raise TimeoutError("no worker connected")
 
     def nthreads(self):
         return self.threads
@@ -155,8 +155,8 @@ def address():
     threads = torch.get_num_threads()
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    ) as own:
-        yield own.scheduler_address
+    ) as cluster:
+        yield cluster.scheduler_address
     torch.set_num_threads(threads)
 
 
@@ -172,8 +172,8 @@ def test_a_scheduler_is_told_by_its_address(tmp_path, address):
             cluster=address,
         )
         assert not grid.outcome.failures
-    found, _ = result_file.read_records(places.results_file("tiny"))
-    assert [record.status for record in found] == ["done"]  # the second call ran nothing
+    records, _ = result_file.read_records(places.results_file("tiny"))
+    assert [record.status for record in records] == ["done"]  # the second call ran nothing
 
 
 FIGURE = {"size": "full", "seed": 0, "formats": ("svg",)}
@@ -205,8 +205,8 @@ def test_figures_come_home_through_the_scheduler(figure, tmp_path, address):
     here = make_figure(figure, tmp_path / "here", **FIGURE)
     assert [file.name for file in there.files] == [file.name for file in here.files]
     assert {file.suffix for file in here.files} == {".svg", ".npz", ".json"}
-    for one, other in zip(there.files, here.files, strict=True):
-        assert one.suffix == ".json" or one.read_bytes() == other.read_bytes()
+    for figure_file, other in zip(there.files, here.files, strict=True):
+        assert figure_file.suffix == ".json" or figure_file.read_bytes() == other.read_bytes()
 
 
 class Unlucky:

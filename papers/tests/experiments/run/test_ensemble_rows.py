@@ -39,14 +39,14 @@ def test_the_mean_prediction_of_all_members_is_scored(folds, tmp_path):
     job = make_job(ensemble(), ensemble().row("joined"), 3)
     trained = []
 
-    def train(one, data):
-        record, model = train_job(one, data, progress=False)
-        trained.append((one, model))
+    def train(job, data):
+        record, model = train_job(job, data, progress=False)
+        trained.append((job, model))
         return record, model
 
-    record = run_ensemble_job(job, lambda one: folds[one.part.options["fold"]], train)
-    assert [(one.model.cell, one.seed) for one, _ in trained] == [("gru", 3), ("gru", 103)]
-    assert len({one.directory(tmp_path) for one, _ in trained}) == 2
+    record = run_ensemble_job(job, lambda job: folds[job.part.options["fold"]], train)
+    assert [(job.model.cell, job.seed) for job, _ in trained] == [("gru", 3), ("gru", 103)]
+    assert len({job.directory(tmp_path) for job, _ in trained}) == 2
     pairs = [
         (model, fit_boosted_trees(data)) for (_, model), data in zip(trained, folds, strict=True)
     ]
@@ -66,7 +66,7 @@ def test_the_mean_prediction_of_all_members_is_scored(folds, tmp_path):
 def test_rows_with_the_same_members_share_their_runs(tmp_path):
     both, alone = ensemble(), ensemble(members=["gru"])
     jobs = [make_member_jobs(make_job(table, table.row("joined"), 0)) for table in (both, alone)]
-    of_both, of_alone = ({fold[0].directory(tmp_path) for fold in found} for found in jobs)
+    of_both, of_alone = ({fold[0].directory(tmp_path) for fold in job} for job in jobs)
     assert of_both == of_alone
 
 
@@ -75,9 +75,9 @@ def test_seeds_are_trained_on_the_same_parts_with_options():
     model = {"cell": "ensemble", **options}
     table = tiny(row=[*parsed()["row"], {**ROW, "model": model}])
     jobs = make_member_jobs(make_job(table, table.row("joined"), 1))
-    assert [[one.seed for one in each] for each in jobs] == [[3, 3], [4, 4], [5, 5]]
-    assert all("fold" not in one.part.options for each in jobs for one in each)
-    assert all(one.model.options == {"init": "keras"} for each in jobs for one in each)
+    assert [[job.seed for job in each] for each in jobs] == [[3, 3], [4, 4], [5, 5]]
+    assert all("fold" not in job.part.options for each in jobs for job in each)
+    assert all(job.model.options == {"init": "keras"} for each in jobs for job in each)
 
 
 @pytest.mark.parametrize("changes", [{"members": []}, {"folds": 0}, {"size": 3}])

@@ -21,7 +21,7 @@ def places(tmp_path):
 
 
 def test_the_best_on_validation_data_is_chosen(places):
-    found = grid_search(tiny(), "gru", GRID, **places)
+    search = grid_search(tiny(), "gru", GRID, **places)
     # Worked out again: every combination trained by itself, the lowest validation error wins.
     row, scores = tiny().row("gru"), {}
     for lr, size in itertools.product([0.01, 0.1], [2, 3]):
@@ -30,11 +30,11 @@ def test_the_best_on_validation_data_is_chosen(places):
         )
         record = run_one(tiny(), changed, 0, progress=False)
         scores[lr, size] = min(epoch["valid"] for epoch in record.history)
-    ranked = [(p.settings["recipe.lr"], p.settings["model.hidden_size"]) for p in found.points]
+    ranked = [(p.settings["recipe.lr"], p.settings["model.hidden_size"]) for p in search.points]
     assert ranked == sorted(scores, key=scores.get)
-    assert [point.score for point in found.points] == sorted(scores.values())
-    assert found.best == found.points[0]
-    assert found.outcome.failures == ()
+    assert [point.score for point in search.points] == sorted(scores.values())
+    assert search.best == search.points[0]
+    assert search.outcome.failures == ()
 
 
 def test_accuracies_are_ranked_from_the_highest(places):
@@ -49,8 +49,8 @@ def test_accuracies_are_ranked_from_the_highest(places):
             valid=next(scores),
         )
         result_file.append_record(places["results_dir"] / "tiny.jsonl", record)
-    found = grid_search(experiment, "gru", grid, **places)
-    assert [point.settings["recipe.lr"] for point in found.points] == [0.2, 0.3, 0.1]
+    search = grid_search(experiment, "gru", grid, **places)
+    assert [point.settings["recipe.lr"] for point in search.points] == [0.2, 0.3, 0.1]
 
 
 def test_a_search_goes_on_and_shares_its_file_with_the_table(places):
@@ -59,38 +59,38 @@ def test_a_search_goes_on_and_shares_its_file_with_the_table(places):
     values = {"recipe": {"lr": [0.01, 0.1]}}  # the first is the table's own
     seen = []
     for _ in range(3):
-        found = grid_search(tiny(), "gru", values, budget=1e-6, **places)
-        seen.append(([run.name for run in found.outcome.unfinished], found.best is None))
+        search = grid_search(tiny(), "gru", values, budget=1e-6, **places)
+        seen.append(([run.name for run in search.outcome.unfinished], search.best is None))
     assert seen == [(["gru (lr=0.1), seed 0"], True), ([], False), ([], False)]
     after = (places["results_dir"] / "tiny.jsonl").read_text().splitlines()
     assert after[:1] == lines
     assert len(after) == 2
-    (own,) = (point for point in found.points if point.settings["recipe.lr"] == 0.01)
-    assert own.records == grid.records
+    (shared,) = (point for point in search.points if point.settings["recipe.lr"] == 0.01)
+    assert shared.records == grid.records
     # The table is not disturbed by the points of a search.
     assert reproduce(tiny(), models=["gru"], seeds=1, **places).records == grid.records
 
 
 def test_the_choice_is_confirmed_with_seeds(places):
-    found = grid_search(tiny(), "gru", {"recipe.lr": [0.01, 0.1]}, seeds=2, confirm=3, **places)
-    assert [record.seed for record in found.confirmed] == [0, 1, 2]
-    assert [len(point.records) for point in found.points] == [2, 2]
-    best = min(found.points, key=lambda point: sum(r.valid for r in point.records))
-    assert found.best == best
-    row = replace(tiny(), rows=(found.best.row,))
+    search = grid_search(tiny(), "gru", {"recipe.lr": [0.01, 0.1]}, seeds=2, confirm=3, **places)
+    assert [record.seed for record in search.confirmed] == [0, 1, 2]
+    assert [len(point.records) for point in search.points] == [2, 2]
+    best = min(search.points, key=lambda point: sum(r.valid for r in point.records))
+    assert search.best == best
+    row = replace(tiny(), rows=(search.best.row,))
     places["runs_dir"] = places["runs_dir"] / "others"
     again = reproduce(row, seeds=3, **places)  # finds them, as they are in the file
-    assert again.records == found.confirmed
-    lone = run_one(tiny(), found.best.row, 2, progress=False)
-    assert without_times(lone) == without_times(found.confirmed[2])
+    assert again.records == search.confirmed
+    run = run_one(tiny(), search.best.row, 2, progress=False)
+    assert without_times(run) == without_times(search.confirmed[2])
 
 
 def test_a_failing_point_is_no_choice(places):
     grid = {"recipe": {"lr": [1e38, 0.01]}}
-    found = grid_search(tiny(), "gru", grid, **places)
-    assert [point.score is None for point in found.points] == [False, True]
-    assert found.best.settings == {"recipe.lr": 0.01}
-    assert len(found.outcome.failures) == 1
+    search = grid_search(tiny(), "gru", grid, **places)
+    assert [point.score is None for point in search.points] == [False, True]
+    assert search.best.settings == {"recipe.lr": 0.01}
+    assert len(search.outcome.failures) == 1
     assert grid_search(tiny(), "gru", {"recipe": {"lr": [1e38]}}, **places).best is None
 
 
@@ -109,8 +109,8 @@ def test_a_grid_from_a_file(tmp_path):
 
 
 def test_several_grids_are_joined(places):
-    found = grid_search(tiny(), "gru", [{"recipe.lr": [0.1, 0.2]}, {"recipe.lr": [0.2]}], **places)
-    assert sorted(point.settings["recipe.lr"] for point in found.points) == [0.1, 0.2]
+    search = grid_search(tiny(), "gru", [{"recipe.lr": [0.1, 0.2]}, {"recipe.lr": [0.2]}], **places)
+    assert sorted(point.settings["recipe.lr"] for point in search.points) == [0.1, 0.2]
 
 
 def test_points_are_every_combination_in_order():

@@ -45,8 +45,8 @@ def test_a_command_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
     roots = [tmp_path / name for name in ("peace", "killed")]
     lines = [(root / "results" / "tiny.jsonl").read_text().splitlines() for root in roots]
     assert len(lines[0]) == len(lines[1]) == 4, "a run was recorded twice, or not at all"
-    one, other = (collect_longer(root / "results").records for root in roots)
-    assert [without_times(r) for r in one] == [without_times(r) for r in other]
+    records, other = (collect_longer(root / "results").records for root in roots)
+    assert [without_times(r) for r in records] == [without_times(r) for r in other]
     runs = sorted(path.name for path in (roots[0] / "runs" / "tiny").iterdir() if path.is_dir())
     assert len(runs) == 4
     for run in runs:
@@ -106,10 +106,10 @@ def test_a_command_that_is_asked_to_end_says_nothing_of_what_it_clears_away(tmp_
     command = subprocess.Popen(program, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     wait_for_two_runs(command, tmp_path)
     command.terminate()
-    _, told = command.communicate(timeout=120)
+    _, output = command.communicate(timeout=120)
     assert command.returncode == 128 + signal.SIGTERM
-    assert "leaked" not in told
-    assert "Traceback" not in told
+    assert "leaked" not in output
+    assert "Traceback" not in output
 
 
 def handler_inside():
@@ -118,13 +118,13 @@ def handler_inside():
 
 
 def test_what_is_done_at_a_sigterm_is_left_to_those_who_said_it():
-    def own(number, frame):
+    def handle(number, frame):
         """Stay."""
 
-    before = signal.signal(signal.SIGTERM, own)
+    before = signal.signal(signal.SIGTERM, handle)
     try:
         with processes.worker_processes():
-            assert signal.getsignal(signal.SIGTERM) is own
+            assert signal.getsignal(signal.SIGTERM) is handle
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with pytest.raises(SystemExit) as ended, processes.worker_processes():
             signal.raise_signal(signal.SIGTERM)
@@ -158,7 +158,7 @@ def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
     assert not (tmp_path / "own" / "alive").exists()
 
 
-kept = run_in_processes._run_job_in_worker
+run_job_in_worker = run_in_processes._run_job_in_worker
 
 
 def die_of_one_run(job, **options):
@@ -166,7 +166,7 @@ def die_of_one_run(job, **options):
         (job.directory(options["places"].runs)).mkdir(parents=True, exist_ok=True)
         (job.directory(options["places"].runs) / "running").write_text(options["token"])
         os.kill(os.getpid(), signal.SIGKILL)
-    return kept(job, **options)
+    return run_job_in_worker(job, **options)
 
 
 @pytest.mark.thorough

@@ -109,16 +109,16 @@ def test_workers_share_the_work(tmp_path):
 def test_a_line_is_told_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(progress, "_MAX_PAUSE", 0.04)
-    said = []
+    lines = []
     outlook = EtaEstimator(jobs_of("gru"), tmp_path)
-    with progress.show_progress(outlook, say=said.append, enabled=False):
+    with progress.show_progress(outlook, say=lines.append, enabled=False):
         deadline = time.monotonic() + 20
-        while len(said) < 3 and time.monotonic() < deadline:
+        while len(lines) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert said[0] == "0 of 1 runs, 0 of 10 epochs, time left not known yet"
-    count = len(said)
+    assert lines[0] == "0 of 1 runs, 0 of 10 epochs, time left not known yet"
+    count = len(lines)
     time.sleep(0.1)
-    assert len(said) == count >= 3
+    assert len(lines) == count >= 3
 
 
 def test_bars_are_drawn_on_request(tmp_path, monkeypatch):
@@ -140,10 +140,10 @@ def test_bars_are_drawn_on_request(tmp_path, monkeypatch):
 
 
 def test_every_finished_run_says_how_much_is_left(tmp_path):
-    said = []
+    lines = []
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
-    reproduce(tiny(), seeds=1, progress=False, say=said.append, **places)
-    assert said[0].startswith("[1/2] gru, seed 0: test mse ")
-    assert said[0].endswith(" s left")
-    assert said[1].startswith("[2/2] elman, seed 0: ")
-    assert said[1].endswith("; nothing left")
+    reproduce(tiny(), seeds=1, progress=False, say=lines.append, **places)
+    assert lines[0].startswith("[1/2] gru, seed 0: test mse ")
+    assert lines[0].endswith(" s left")
+    assert lines[1].startswith("[2/2] elman, seed 0: ")
+    assert lines[1].endswith("; nothing left")

@@ -94,8 +94,8 @@ def test_a_row_may_be_of_some_parts_only():
     assert names == ["gru/swing"]
 
 
-def beside_gru(**own):
-    rows = [{"name": "wide", "title": "Wide", "like": "gru", **own}, GRU]
+def beside_gru(**changes):
+    rows = [{"name": "wide", "title": "Wide", "like": "gru", **changes}, GRU]
     return built(part=PARTS, row=rows).rows[:-3]
 
 
@@ -110,7 +110,7 @@ def test_a_row_like_another_differs_in_what_it_says():
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("changes", "message"),
     [
         ({"like": "gur"}, r"row 'wide': like = 'gur' names no row .* Did you mean 'gru'\?"),
         ({"like": "wide"}, "like = 'wide' names no row that is like no other. There are: gru"),
@@ -119,18 +119,18 @@ def test_a_row_like_another_differs_in_what_it_says():
         ({"model": {"cell": "gru"}, "planned": "x"}, "only one of 'planned', 'untrained'"),
     ],
 )
-def test_a_row_like_none_is_refused(own, message):
+def test_a_row_like_none_is_refused(changes, message):
     with pytest.raises(SpecificationError, match=message):
-        beside_gru(**own)
+        beside_gru(**changes)
 
 
 @pytest.mark.parametrize(("key", "value"), [("model", 3), ("at", "parity"), ("name", ["gru"])])
 def test_a_fault_of_the_other_row_is_told_as_its_own(key, value):
     wide = {"name": "wide", "title": "Wide", "like": "gru", "parts": ["swing"]}
-    with pytest.raises(SpecificationError, match=f"{key} must be a") as told:
+    with pytest.raises(SpecificationError, match=f"{key} must be a") as error:
         built(part=PARTS, row=[wide, {**GRU, key: value}])
-    assert "gru" in str(told.value)
-    assert "wide" not in str(told.value)
+    assert "gru" in str(error.value)
+    assert "wide" not in str(error.value)
 
 
 def test_a_row_like_another_has_a_name_and_a_title_of_its_own():
@@ -223,7 +223,7 @@ def test_a_search_on_other_data_repeats_the_best_setting_with_every_seed(tmp_pat
     rows = copy.deepcopy(parsed()["row"][:1])
     rows[0]["search"] = {**SEARCH, "options": {"sizes": [8, 4, 4]}}
     experiment = built(row=rows)
-    gru, own = experiment.row("gru"), parsed()["part"][0]["options"]["sizes"]
+    gru, sizes = experiment.row("gru"), parsed()["part"][0]["options"]["sizes"]
     grid = reproduce(
         experiment, progress=False, results_dir=tmp_path / "results", runs_dir=tmp_path / "runs"
     )
@@ -231,10 +231,10 @@ def test_a_search_on_other_data_repeats_the_best_setting_with_every_seed(tmp_pat
     assert {r.config["recipe"]["lr"] for r in tried} == {1e-6, 0.03}
     best = grid.get_best_setting(gru)
     assert best.recipe.lr == min(tried, key=lambda r: r.valid).config["recipe"]["lr"]
-    found = grid.get_runs(gru)
-    assert [r.seed for r in found] == [0, 1]
-    assert {r.config["recipe"]["lr"] for r in found} == {best.recipe.lr}
-    assert all(r.config["dataset_options"]["sizes"] == own for r in found)
+    runs = grid.get_runs(gru)
+    assert [r.seed for r in runs] == [0, 1]
+    assert {r.config["recipe"]["lr"] for r in runs} == {best.recipe.lr}
+    assert all(r.config["dataset_options"]["sizes"] == sizes for r in runs)
     assert (len(grid.records), grid.count_tried_settings(gru)) == (4, 2)
 
 

@@ -60,9 +60,9 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    one = Clone(tmp_path)
-    monkeypatch.setattr(results, "__file__", str(one.module))
-    yield one
+    repository = Clone(tmp_path)
+    monkeypatch.setattr(results, "__file__", str(repository.module))
+    yield repository
     results.get_commit.cache_clear()
 
 
@@ -108,14 +108,14 @@ def test_runs_that_cannot_be_traced_are_found(clone):
     first = clone.git("rev-parse", "HEAD")
     header = make_record_header(make_job(tiny(), tiny().row("gru"), 0), "2026-01-01T00:00:00+00:00")
     traced = RunRecord(**{**header, "commit": first[:9]}, status="done")
-    others = [replace(traced, commit=one) for one in (f"{first}-dirty", "0123456789", None)]
+    others = [replace(traced, commit=commit) for commit in (f"{first}-dirty", "0123456789", None)]
     assert find_untraced([traced, *others], clone.results) == []  # nothing is known
-    update_traced(clone.results, [one.commit for one in (traced, *others)])
+    update_traced(clone.results, [record.commit for record in (traced, *others)])
     assert find_untraced([traced, *others], clone.results) == others
     check_origin(traced, clone.results)
-    for one in others:
+    for other in others:
         with pytest.raises(ArgumentError, match="no clean ancestor of main"):
-            check_origin(one, clone.results)
+            check_origin(other, clone.results)
 
 
 def test_commits_of_studies_and_figures_are_among_those_that_can_be_traced(clone):

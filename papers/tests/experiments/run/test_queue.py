@@ -45,8 +45,8 @@ def test_rows_are_trained_in_order_and_once(written, tmp_path):
         '[[run]]\ntable = "TINY"\nrows = ["elman"]\n'
         '[[run]]\ntable = "TINY"\nrows = ["gru", "elman"]\nseeds = 2\n'
     )
-    said = []
-    assert run_queue(path, paths=paths(tmp_path), say=said.append) == []
+    lines = []
+    assert run_queue(path, paths=paths(tmp_path), say=lines.append) == []
     records, _ = read_records(tmp_path / "results" / "tiny.jsonl")
     assert [(r.row, r.seed) for r in records] == [
         ("elman", 0),
@@ -66,7 +66,7 @@ def test_a_plan_counts_each_run_once(written, tmp_path):
         '[[run]]\ntable = "TINY"\nrows = ["gru"]\n'
         '[[run]]\ntable = "TINY"\nrows = ["gru"]\nseeds = 3\n'
     )
-    assert [(one.row.name, one.missing) for one in plan_queue(path, tmp_path)] == [
+    assert [(planned.row.name, planned.missing) for planned in plan_queue(path, tmp_path)] == [
         ("gru", 1),
         ("gru", 2),
     ]
@@ -74,9 +74,9 @@ def test_a_plan_counts_each_run_once(written, tmp_path):
 
 def test_a_plan_takes_times_from_runs_that_are_finished(written, tmp_path):
     """Processor time of the row's own runs; of old ones, which lack it, wall time."""
-    one = '[[run]]\ntable = "TINY"\nrows = ["gru"]\n'
-    run_queue(written(one), paths=paths(tmp_path))
-    path, results = written(one + "seeds = 4\n"), tmp_path / "results" / "tiny.jsonl"
+    run_table = '[[run]]\ntable = "TINY"\nrows = ["gru"]\n'
+    run_queue(written(run_table), paths=paths(tmp_path))
+    path, results = written(run_table + "seeds = 4\n"), tmp_path / "results" / "tiny.jsonl"
     (record,), _ = read_records(results)
     (planned,) = plan_queue(path, results.parent)
     assert (planned.missing, planned.seconds) == (3, record.processor_seconds)
@@ -91,12 +91,12 @@ def test_only_some_settings_of_a_search_are_tried(written, tmp_path):
     path = written(
         '[[run]]\ntable = "TINY"\nrows = ["gru"]\nonly = { "recipe.eps" = 1e-7 }\n', table
     )
-    assert [one.missing for one in plan_queue(path, tmp_path)] == [2]
+    assert [planned.missing for planned in plan_queue(path, tmp_path)] == [2]
     run_queue(path, paths=paths(tmp_path))
     records, _ = read_records(tmp_path / "results" / "tiny.jsonl")
     assert {r.config["recipe"]["eps"] for r in records} == {1e-7}
     assert {r.config["recipe"]["lr"] for r in records} == {0.01, 0.1}
-    assert [one.missing for one in plan_queue(path, tmp_path / "results")] == []
+    assert [planned.missing for planned in plan_queue(path, tmp_path / "results")] == []
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_results_of_another_folder_are_added_once(written, tmp_path):
     assert [set(epoch) for epoch in stored.history] == 2 * [
         {"epoch", "train_loss", "valid", "test"}
     ]
-    for short, whole in zip(stored.history, record.history, strict=True):
-        assert short["test"] == pytest.approx(whole["test"], rel=1e-5)
+    for short, full in zip(stored.history, record.history, strict=True):
+        assert short["test"] == pytest.approx(full["test"], rel=1e-5)
 
 
 def test_long_histories_keep_what_reports_show():
@@ -173,11 +173,11 @@ def test_long_histories_keep_what_reports_show():
         for epoch, score in enumerate(scores, start=1)
     ]
     record = RunRecord("t", "r", 0, {}, "", "done", "mse", "", best_epoch=77, history=tuple(rows))
-    kept = compact_history(record).history
-    epochs = [row["epoch"] for row in kept]
+    history = compact_history(record).history
+    epochs = [row["epoch"] for row in history]
     assert epochs == sorted({*range(1, 501, 16), 500, 77, 333})  # 1 has the highest score
-    assert all(row["test"] == scores[row["epoch"] - 1] for row in kept)
-    assert compact_history(replace(record, history=kept)).history == kept
+    assert all(row["test"] == scores[row["epoch"] - 1] for row in history)
+    assert compact_history(replace(record, history=history)).history == history
 
 
 def test_untraceable_results_are_not_collected(written, tmp_path, monkeypatch):

@@ -34,14 +34,14 @@ def lines_of(places):
 
 
 def test_every_row_and_seed_is_run_once(places):
-    said = []
-    grid = reproduce(tiny(), progress=False, say=said.append, **places)
+    lines = []
+    grid = reproduce(tiny(), progress=False, say=lines.append, **places)
     assert [(r.row, r.seed, r.status) for r in grid.records] == [
         (row, seed, "done") for row in ("gru", "elman") for seed in (0, 1)
     ]
     before = lines_of(places)
-    again = reproduce(tiny(), progress=False, say=said.append, **places)
-    assert said[-1] == f"4 of 4 runs are in {places['results_dir'] / 'tiny.jsonl'} already"
+    again = reproduce(tiny(), progress=False, say=lines.append, **places)
+    assert lines[-1] == f"4 of 4 runs are in {places['results_dir'] / 'tiny.jsonl'} already"
     assert lines_of(places) == before
     assert (
         again.records == grid.records == collect(tiny(), results_dir=places["results_dir"]).records
@@ -50,13 +50,13 @@ def test_every_row_and_seed_is_run_once(places):
 
 def test_a_record_says_all_there_is_to_know(places):
     (record,) = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places).records
-    found = json.loads(lines_of(places)[0])
-    assert found["config"]["recipe"]["lr"] == 0.01
-    assert found["config"]["seed"] == found["seed"] == 0
-    assert {"tauflow", "torch", "numpy", "python"} <= found["versions"].keys()
-    assert {"cpu", "cores", "threads", "platform"} <= found["machine"].keys()
-    assert [row["epoch"] for row in found["history"]] == [1, 2]
-    assert record.test == found["history"][record.best_epoch - 1]["test"]
+    content = json.loads(lines_of(places)[0])
+    assert content["config"]["recipe"]["lr"] == 0.01
+    assert content["config"]["seed"] == content["seed"] == 0
+    assert {"tauflow", "torch", "numpy", "python"} <= content["versions"].keys()
+    assert {"cpu", "cores", "threads", "platform"} <= content["machine"].keys()
+    assert [row["epoch"] for row in content["history"]] == [1, 2]
+    assert record.test == content["history"][record.best_epoch - 1]["test"]
     alone = run_one(tiny(), tiny().row("gru"), 0, progress=False)
     assert (alone.test, alone.valid) == (record.test, record.valid)
 
@@ -147,10 +147,10 @@ def test_a_shorter_run_of_several_processes_is_no_beginning_of_one_of_one(places
     job = make_job(tiny(), tiny().row("gru"), 0)
     longer = replace(job, recipe=replace(job.recipe, epochs=3))
     (path,) = places["runs_dir"].glob("*/*/run.json")
-    facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, "ranks": 2}))
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "ranks": 2}))
     assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 0
-    path.write_text(json.dumps(facts))
+    path.write_text(json.dumps(content))
     assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 2
 
 
@@ -160,13 +160,22 @@ def _lines(path):
 
 @pytest.mark.thorough
 def test_published_results_can_be_surveyed_and_belong_to_their_specifications():
-    found = summarize_results(ROOT / "papers" / "results")
+    summary = summarize_results(ROOT / "papers" / "results")
     assert {
-        one.experiment.name: one.num_unmatched for one in found.tables if one.num_unmatched
+        table_summary.experiment.name: table_summary.num_unmatched
+        for table_summary in summary.tables
+        if table_summary.num_unmatched
     } == {}
-    assert not found.warnings
-    assert sum(len(entry.records) for one in found.tables for entry in one.entries) > 100
-    counts = {table.experiment.name: len(table.measured) for table in found.tables}
+    assert not summary.warnings
+    assert (
+        sum(
+            len(entry.records)
+            for table_summary in summary.tables
+            for entry in table_summary.entries
+        )
+        > 100
+    )
+    counts = {table.experiment.name: len(table.measured) for table in summary.tables}
     assert counts["ltc-table-6"] >= 2
     assert counts["cfc-table-7"] >= 4
 
@@ -238,14 +247,14 @@ def test_a_single_job_of_many_processes_has_one_thread_too(places):
 def test_a_torn_line_is_reported_and_not_lost(places):
     reproduce(tiny(), models=["gru"], progress=False, **places)
     path = places["results_dir"] / "tiny.jsonl"
-    whole = path.read_text()
-    path.write_text(whole[:-40])  # killed while writing the second line
-    said = []
-    grid = reproduce(tiny(), models=["gru"], progress=False, say=said.append, **places)
-    assert "warning: " in said[0]
-    assert "line 2 is torn" in said[0]
+    text = path.read_text()
+    path.write_text(text[:-40])  # killed while writing the second line
+    lines = []
+    grid = reproduce(tiny(), models=["gru"], progress=False, say=lines.append, **places)
+    assert "warning: " in lines[0]
+    assert "line 2 is torn" in lines[0]
     assert len(grid.records) == 2
-    assert path.read_text().startswith(whole[:-40] + "\n")
+    assert path.read_text().startswith(text[:-40] + "\n")
 
 
 def test_a_disk_that_fills_up_within_a_line_is_told(places, monkeypatch):

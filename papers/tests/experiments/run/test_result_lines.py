@@ -33,9 +33,9 @@ def record(**changes):
 
 
 def test_a_whole_line_is_read(tmp_path):
-    found = RunRecord.from_json(record())
-    assert RunRecord.from_json(found.to_json()) == found
-    assert asdict(found)["history"][0] == ROW
+    read_record = RunRecord.from_json(record())
+    assert RunRecord.from_json(read_record.to_json()) == read_record
+    assert asdict(read_record)["history"][0] == ROW
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_a_whole_line_is_read(tmp_path):
 def test_epochs_of_a_curriculum_count_for_no_patience(epochs, best, diverged):
     stages = {"curriculum": [3], "curriculum_epochs": 3, "patience": 2, "on_divergence": "stop"}
     config = {"recipe": {"epochs": 10, **stages}}
-    found = RunRecord.from_json(record(config=config, epochs=epochs, best_epoch=best))
-    assert find_divergence(found) == diverged
+    read_record = RunRecord.from_json(record(config=config, epochs=epochs, best_epoch=best))
+    assert find_divergence(read_record) == diverged
 
 
 BROKEN = {
@@ -94,12 +94,14 @@ def test_a_torn_line_is_left_out_still(tmp_path):
 
 
 def test_control_characters_reach_no_report(tmp_path):
-    found = RunRecord.from_json(record(row="a\x1b[31m", machine={"cpu": ["x"]}))
-    picture = plot_learning_curves([CurvePanel(found.row, [found])], "mse")
+    read_record = RunRecord.from_json(record(row="a\x1b[31m", machine={"cpu": ["x"]}))
+    picture = plot_learning_curves([CurvePanel(read_record.row, [read_record])], "mse")
     svg = base64.b64decode(picture.uri.partition(",")[2])
     xml.etree.ElementTree.fromstring(svg)  # which refuses control characters
     assert "a\ufffd[31m".encode() in svg
-    page = make_run_page(found, title=found.row, source="", baselines=(), pictures=[picture])
+    page = make_run_page(
+        read_record, title=read_record.row, source="", baselines=(), pictures=[picture]
+    )
     write_page(page, tmp_path / "page.html")
     assert b"\x1b" not in (tmp_path / "page.html").read_bytes()
 

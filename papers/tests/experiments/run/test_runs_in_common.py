@@ -13,18 +13,18 @@ from tauflow_papers.experiments.report.summary_page import list_notes, make_tile
 
 def second(**changes):
     """Return a table that names one row otherwise and trains the other one longer."""
-    one, two, _ = parsed()["row"]
+    first, two, _ = parsed()["row"]
     two = {**two, "recipe": {"lr": 0.02, "epochs": 3}}
-    rows = [{**one, "name": "gated"}, two]
+    rows = [{**first, "name": "gated"}, two]
     return tiny(name="second", runs_of=["tiny"], row=rows, **changes)
 
 
 def test_only_what_is_missing_is_run(tmp_path):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
     first = reproduce(tiny(), seeds=2, progress=False, **places)
-    said = []
-    grid = reproduce(second(), seeds=2, progress=False, say=said.append, **places)
-    assert said[0] == "2 of 4 runs are there already: they were made for tiny"
+    messages = []
+    grid = reproduce(second(), seeds=2, progress=False, say=messages.append, **places)
+    assert messages[0] == "2 of 4 runs are there already: they were made for tiny"
     assert {(r.row, r.seed) for r in grid.records} == {
         (row, seed) for row in ("gated", "elman") for seed in (0, 1)
     }
@@ -46,12 +46,12 @@ def test_a_report_counts_them_once_and_says_whose_they_are(tmp_path):
         text = {**text, "runs_of": ["tiny"] if name == "second" else []}
         files.append(tmp_path / f"{name}.toml")
         files[-1].write_text(toml_of(text), encoding="utf-8")
-    found = summarize_results(tmp_path, files)
-    one, two = (table for table in found.tables if table.experiment.name in ("tiny", "second"))
-    assert (len(one.measured), len(two.measured)) == (2, 2)
-    took = sum(entry.records[0].seconds for entry in one.measured)
-    assert dict(make_tiles(found))["runs"] == f"2, {took:.1f} s"
-    assert "GRU, Elman <b>: runs made for tiny." in [*list_notes(one), *list_notes(two)]
+    summary = summarize_results(tmp_path, files)
+    first, two = (table for table in summary.tables if table.experiment.name in ("tiny", "second"))
+    assert (len(first.measured), len(two.measured)) == (2, 2)
+    took = sum(entry.records[0].seconds for entry in first.measured)
+    assert dict(make_tiles(summary))["runs"] == f"2, {took:.1f} s"
+    assert "GRU, Elman <b>: runs made for tiny." in [*list_notes(first), *list_notes(two)]
 
 
 def toml_of(table):
@@ -80,19 +80,19 @@ def test_there_are_tables_that_name_each_other():
 
 def twins(**changes):
     """Return a table two of whose rows train the same and search; the third one differs."""
-    one, two, _ = parsed()["row"]
-    rows = [one, {**one, "name": "twin"}, {**two, "recipe": {}}]
+    first, two, _ = parsed()["row"]
+    rows = [first, {**first, "name": "twin"}, {**two, "recipe": {}}]
     search = {"recipe": {"lr": [0.01, 0.02]}}
     return tiny(name="twins", row=rows, search=search, **changes)
 
 
 def test_rows_that_train_the_same_share_their_runs(tmp_path):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs", "progress": False}
-    said = []
+    messages = []
     grid = reproduce(twins(), models=["twin"], seeds=1, **places)
     assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("twin", 0)}
-    grid = reproduce(twins(), seeds=2, say=said.append, **places)
-    assert said[0].startswith("2 of 6 runs are there already")
+    grid = reproduce(twins(), seeds=2, say=messages.append, **places)
+    assert messages[0].startswith("2 of 6 runs are there already")
     lines = (tmp_path / "results" / "twins.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line)["row"] for line in lines]
     assert sorted(rows) == ["elman"] * 3 + ["gru"] + ["twin"] * 2  # two settings, one more seed

@@ -32,7 +32,7 @@ TABLES = {
 
 def cards(experiment):
     """Return the cards that loaders give, without loading."""
-    found = {}
+    cards_of_parts = {}
     for part in {row.part.name: row.part for row in experiment.rows}.values():
         card, options = DATASETS[part.dataset], part.options
         if options.get("inputs") == "values":
@@ -46,8 +46,8 @@ def cards(experiment):
             card = replace(
                 card, input_size=37, target_size=36, targets=(), query_targets=tuple(range(36))
             )
-        found[part.name] = card
-    return found
+        cards_of_parts[part.name] = card
+    return cards_of_parts
 
 
 def test_every_table_is_here():
@@ -205,7 +205,7 @@ def test_every_causal_network_has_the_same_budget():
     for row in experiment.rows:
         assert is_causal(row)
         assert row.recipe == experiment.row(f"lstm/{row.part.name}").recipe
-        assert [one.recipe.lr for one in row.search] == [0.001, 0.004, 0.016]
+        assert [setting.recipe.lr for setting in row.search] == [0.001, 0.004, 0.016]
         assert (row.model.hidden_size, row.model.options) == (64, {})
     variants = {
         *("ltc-neuronal", "wired-cfc", "ct-rnn-ltc", "ct-gru-ltc", "convolutional"),

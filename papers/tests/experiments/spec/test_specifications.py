@@ -53,9 +53,9 @@ def test_the_model_fits_the_data():
 )
 def test_a_whole_model_fits_the_data_too(name, options, outputs):
     entry = {**parsed()["row"][0], "model": {"cell": name, "hidden_size": 4, **options}}
-    (whole,) = tiny(row=[entry]).rows
-    data = load_dataset(whole.part)
-    model = build_model(whole.model, data.card)
+    (row_of_table,) = tiny(row=[entry]).rows
+    data = load_dataset(row_of_table.part)
+    model = build_model(row_of_table.model, data.card)
     y, _ = model(data.test.x, dt=data.test.dt)
     assert y.shape == (*data.test.y.shape[:2], getattr(data.card, outputs))
 

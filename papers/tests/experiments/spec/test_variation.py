@@ -14,20 +14,20 @@ def test_without_changes_a_table_is_itself():
 
 
 def test_recipe_model_and_data_of_every_row_can_differ():
-    found = make_variation(
+    variation = make_variation(
         tiny(),
         {"recipe.lr": 0.5, "model.hidden_size": 7, "model.num_layers": 2, "data.noise": 0.25},
     )
-    assert found.name == "tiny-with-noise-0.25-hidden_size-7-num_layers-2-lr-0.5"
-    assert found.title.endswith("with noise=0.25, hidden_size=7, num_layers=2, lr=0.5")
-    for row, own in zip(found.rows, tiny().rows, strict=True):
-        if own.model is None:
-            assert row == own
+    assert variation.name == "tiny-with-noise-0.25-hidden_size-7-num_layers-2-lr-0.5"
+    assert variation.title.endswith("with noise=0.25, hidden_size=7, num_layers=2, lr=0.5")
+    for row, plain_row in zip(variation.rows, tiny().rows, strict=True):
+        if plain_row.model is None:
+            assert row == plain_row
             continue
-        assert row.recipe == own.recipe.with_changes({"lr": 0.5})
-        assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
-        assert row.model.options == {**own.model.options, "num_layers": 2}
-        assert row.part.options == {**own.part.options, "noise": 0.25}
+        assert row.recipe == plain_row.recipe.with_changes({"lr": 0.5})
+        assert (row.model.hidden_size, row.model.cell) == (7, plain_row.model.cell)
+        assert row.model.options == {**plain_row.model.options, "num_layers": 2}
+        assert row.part.options == {**plain_row.part.options, "noise": 0.25}
 
 
 def test_the_order_of_settings_makes_no_other_table():
@@ -53,10 +53,15 @@ def test_values_that_rows_have_already_are_refused():
 
 def test_every_setting_of_a_search_differs():
     table = load_experiment("gnode-figure-1")
-    own, row = (one.row("gnode-6") for one in (table, make_variation(table, {"recipe.epochs": 5})))
-    assert [one.label for one in row.search] == [one.label for one in own.search]
-    assert {one.recipe.lr for one in row.search} == {one.recipe.lr for one in own.search}
-    assert {one.recipe.epochs for one in row.search} == {5}
+    plain, row = (
+        experiment.row("gnode-6")
+        for experiment in (table, make_variation(table, {"recipe.epochs": 5}))
+    )
+    assert [setting.label for setting in row.search] == [setting.label for setting in plain.search]
+    assert {setting.recipe.lr for setting in row.search} == {
+        setting.recipe.lr for setting in plain.search
+    }
+    assert {setting.recipe.epochs for setting in row.search} == {5}
 
 
 def searching(**grid):
@@ -69,11 +74,11 @@ def test_what_is_changed_is_not_searched_and_all_else_is():
     by_kind = (
         make_variation(table, {"recipe.clip": "per_tensor", "recipe.lr": 0.5}).row("gru").search
     )
-    assert {one.recipe.clip for one in by_kind} == {"per_tensor"}
-    assert {one.recipe.lr for one in by_kind} == {0.5}
-    tried = {(one.recipe.clip_norm, one.recipe.betas) for one in by_kind}
+    assert {setting.recipe.clip for setting in by_kind} == {"per_tensor"}
+    assert {setting.recipe.lr for setting in by_kind} == {0.5}
+    tried = {(setting.recipe.clip_norm, setting.recipe.betas) for setting in by_kind}
     assert tried == {(c, b) for c in (0.01, 10.0) for b in ((0.9, 0.99), (0.8, 0.9))}
-    assert len(by_kind) == len({one.label for one in by_kind}) == 4
+    assert len(by_kind) == len({setting.label for setting in by_kind}) == 4
     assert by_kind[0].label == "clip norm 0.01, betas [0.9, 0.99]"
 
 
@@ -87,7 +92,7 @@ def test_what_is_searched_is_kept_if_one_setting_is_left():
 
 def test_settings_with_one_label_stay_two():
     row = make_variation(searching(lr=[0.1, 0.10000001]), {"recipe.batch_size": 3}).row("gru")
-    assert [one.recipe.lr for one in row.search] == [0.1, 0.10000001]
+    assert [setting.recipe.lr for setting in row.search] == [0.1, 0.10000001]
 
 
 def test_an_entry_that_is_changed_leaves_the_others():
@@ -103,19 +108,19 @@ def test_an_entry_that_is_changed_leaves_the_others():
     }
     row = make_variation(tiny(recipe=recipe, search={"recipe": grid}), change).row("gru")
     left = [{"momentum": 0.5, "nesterov": True}, {"momentum": 0.5, "nesterov": False}]
-    assert [one.recipe.optimizer_options for one in row.search] == left
-    assert [one.values["recipe.optimizer_options"] for one in row.search] == left
+    assert [setting.recipe.optimizer_options for setting in row.search] == left
+    assert [setting.values["recipe.optimizer_options"] for setting in row.search] == left
 
 
 def test_names_that_files_cannot_have_are_shortened():
-    one, other = (
+    first, other = (
         make_variation(
             tiny(), {"recipe.curriculum": list(range(1, n)), "recipe.curriculum_epochs": 1}
         )
         for n in (90, 91)
     )
-    assert len(one.name) == len(other.name) == 200
-    assert one.name != other.name
+    assert len(first.name) == len(other.name) == 200
+    assert first.name != other.name
 
 
 @pytest.mark.parametrize(
@@ -139,10 +144,10 @@ def test_only_the_rows_that_are_run_have_to_be_possible():
     table = load_experiment("cfc-table-5")
     with pytest.raises(SpecificationError, match="of 'rnn-impute/observed': min_lr must be"):
         make_variation(table, {"recipe.lr": 3e-4})
-    found = make_variation(table, {"recipe.lr": 3e-4}, ["phased-lstm"])
-    own = table.row("phased-lstm").recipe
-    assert found.row("phased-lstm").recipe == own.with_changes({"lr": 3e-4})
-    assert found.row("rnn-impute/observed") == table.row("rnn-impute/observed")
+    variation = make_variation(table, {"recipe.lr": 3e-4}, ["phased-lstm"])
+    recipe = table.row("phased-lstm").recipe
+    assert variation.row("phased-lstm").recipe == recipe.with_changes({"lr": 3e-4})
+    assert variation.row("rnn-impute/observed") == table.row("rnn-impute/observed")
 
 
 def test_an_option_means_what_it_means_to_the_model_of_the_row():
@@ -163,18 +168,20 @@ def test_what_is_changed_is_not_searched():
     assert not row.search
     assert row.recipe.lr == 0.5
     table = load_experiment("gnode-figure-1")
-    row, own = make_variation(table, {"recipe.lr": 0.5}).row("gnode-6"), table.row("gnode-6")
-    assert {one.recipe.lr for one in row.search} == {0.5}
-    assert len({one.label for one in row.search}) == len(row.search) == len(own.search) / 3
-    assert not any("lr" in one.label for one in row.search)
+    row, plain = make_variation(table, {"recipe.lr": 0.5}).row("gnode-6"), table.row("gnode-6")
+    assert {setting.recipe.lr for setting in row.search} == {0.5}
+    assert (
+        len({setting.label for setting in row.search}) == len(row.search) == len(plain.search) / 3
+    )
+    assert not any("lr" in setting.label for setting in row.search)
 
 
 def test_the_data_of_a_search_change_too():
     table = load_experiment("gnode-table-1")
     row = make_variation(table, {"data.fill": "skip"}, ["gru/characters"]).row("gru/characters")
-    own = table.row("gru/characters")
-    assert row.part.options == {**own.part.options, "fill": "skip"}
-    assert row.search_part.options == {**own.search_part.options, "fill": "skip"}
+    plain = table.row("gru/characters")
+    assert row.part.options == {**plain.part.options, "fill": "skip"}
+    assert row.search_part.options == {**plain.search_part.options, "fill": "skip"}
 
 
 def test_a_table_that_is_not_trained_has_no_settings():

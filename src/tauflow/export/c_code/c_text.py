@@ -92,8 +92,8 @@ def show_place(
     if pattern is None or pattern[3] not in (0, width):
         table = f"{constants.add_places(index)}[{variable}]"
         return table if not offset else f"{offset} + {table}"
-    first, outer, inner, own = pattern
-    terms = [(outer, "r"), (inner, "c")] if own else [(inner, variable)]
+    first, outer, inner, is_grid = pattern
+    terms = [(outer, "r"), (inner, "c")] if is_grid else [(inner, variable)]
     shown = [name if step == 1 else f"{step} * {name}" for step, name in terms if step]
     if first + offset or not shown:
         shown.insert(0, str(first + offset))

@@ -131,8 +131,8 @@ def _compute(node: StepNode, args: list[Array], size: int) -> Array:
             gather.at(lanes, (slice(None), targets), arg)
         return lanes
     if node.op == "lookup":
-        found: Array = node.tables[0][args[0][:, 0].astype(int)]
-        return found
+        values: Array = node.tables[0][args[0][:, 0].astype(int)]
+        return values
     if node.op == "pow":
         return np.power(args[0], node.number)
     result: Array = FUNCTIONS[node.op](*args)

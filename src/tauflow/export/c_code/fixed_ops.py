@@ -204,8 +204,8 @@ def shift_round(v: Array, s: Any) -> Array:
 
 def clamp(v: Array, most: int) -> Array:
     """Return v, no larger than most in magnitude."""
-    found: Array = np.clip(v, -most, most)
-    return found
+    clamped: Array = np.clip(v, -most, most)
+    return clamped
 
 
 def _tanh(z: Array) -> Array:
@@ -233,8 +233,8 @@ def _table(table: Array, v: Array, shift: int) -> Array:
     v = np.clip(v, 0, (256 << shift) - 1)
     low = table[v >> shift]
     part = (v & ((1 << shift) - 1)) >> max(shift - 14, 0)
-    found: Array = low + (((table[(v >> shift) + 1] - low) * part) >> min(shift, 14))
-    return found
+    values: Array = low + (((table[(v >> shift) + 1] - low) * part) >> min(shift, 14))
+    return values
 
 
 def _times(a: Array, m: Array, shift: Array, most: int) -> Array:

@@ -339,14 +339,16 @@ class _Lowering(Emitter):
         return FixedValue(name, q, INT16, most)
 
     def _relax(self, node: StepNode) -> FixedValue:
-        v, drive, decay, rate = (self._read(ref) for ref in node.args[:4])
+        v, input_term, decay, rate = (self._read(ref) for ref in node.args[:4])
         most = self.formats.most(node)
         q, bound = self.stored.get(id(node)) or (fit_q(most) + 15, INT31)
         if id(node) in self.layout.slots:
             self._store_format(node)
             q, bound = self.stored[id(node)]
         v = self.to_q(v, q, bound)
-        target = self.put("divide", (drive.name, decay.name), (q - 15 - drive.q + decay.q, INT16))
+        target = self.put(
+            "divide", (input_term.name, decay.name), (q - 15 - input_term.q + decay.q, INT16)
+        )
         gap = self._soft_name(node.args[4].node)
         args = (v.name, target, rate.name, f"{gap}_m", f"{gap}_e")
         name = self.put("relax", args, (rate.q, bound))

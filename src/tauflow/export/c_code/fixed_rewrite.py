@@ -100,12 +100,12 @@ def _affine_form(node: StepNode) -> tuple[Ref, Array, Array] | None:
         return None
     if source.node.name == "dt" or (node.op == "div" and is_swapped):
         return None
-    values, one = other.constants, np.ones(node.count)
+    values, scale = other.constants, np.ones(node.count)
     if node.op in ("mul", "div"):
-        return source, values if node.op == "mul" else 1 / values, 0 * one
+        return source, values if node.op == "mul" else 1 / values, 0 * scale
     if node.op == "add":
-        return source, one, values
-    return (source, -one, values) if is_swapped else (source, one, -values)
+        return source, scale, values
+    return (source, -scale, values) if is_swapped else (source, scale, -values)
 
 
 def find_soft(items: Sequence[Item]) -> set[int]:
@@ -233,28 +233,28 @@ def find_relaxations(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
             return [node]
         top, bottom = (r.node.args for r in node.args)
         for a, b in product((0, 1), repeat=2):
-            drive, decay = split_gap(top[a], node.count), split_gap(bottom[b], node.count)
-            if drive is None or decay is None or drive[0].node is not decay[0].node:
+            input_term, decay = split_gap(top[a], node.count), split_gap(bottom[b], node.count)
+            if input_term is None or decay is None or input_term[0].node is not decay[0].node:
                 continue
             capacity = bottom[1 - b]
             if capacity.node.op != "const" or not (capacity.constants > 0).all():
                 continue
             v = _divide_out(top[1 - a], capacity, node.count)
             if v is not None:
-                return _relax(node, v, drive, decay, capacity)
+                return _relax(node, v, input_term, decay, capacity)
         return [node]
 
     return rule
 
 
 def _relax(
-    node: StepNode, v: Ref, drive: tuple[Ref, Ref], decay: tuple[Ref, Ref], capacity: Ref
+    node: StepNode, v: Ref, input_term: tuple[Ref, Ref], decay: tuple[Ref, Ref], capacity: Ref
 ) -> list[StepNode]:
     inverse = StepNode("const", node.count, value=1 / capacity.constants)
     rate = StepNode("mul", node.count, (decay[1], identity(inverse)))
     is_one = bool((capacity.constants == 1).all())
     node.op = "relax"
-    node.args = (v, drive[1], decay[1], decay[1] if is_one else identity(rate), drive[0])
+    node.args = (v, input_term[1], decay[1], decay[1] if is_one else identity(rate), input_term[0])
     return [node] if is_one else [rate, node]
 
 
@@ -315,15 +315,15 @@ def drop_unused_items(items: list[Item], outputs: Mapping[str, list[Ref]]) -> li
             used |= {id(node) for _, node in item.carries}
 
     def keep(part: list[Item]) -> list[Item]:
-        kept: list[Item] = []
+        remaining: list[Item] = []
         for item in reversed(part):
             if isinstance(item, Repeat):
                 item.nodes = walk_items(keep(list(item.nodes)))
                 used.update(id(ref.node) for carry, _ in item.carries for ref in carry.args)
-                kept.append(item)
+                remaining.append(item)
             elif id(item) in used:
                 used.update(id(ref.node) for ref in item.args)
-                kept.append(item)
-        return kept[::-1]
+                remaining.append(item)
+        return remaining[::-1]
 
     return keep(items)

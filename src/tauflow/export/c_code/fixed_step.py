@@ -236,13 +236,13 @@ def _find_output_range(
 ) -> tuple[Array, Array]:
     """Return the smallest and the largest of each output of the model itself."""
     nodes: list[Item] = [n for n in graph.nodes if n.op not in ("input", "const")]
-    h, found = sequences.h.copy(), []
+    h, results = sequences.h.copy(), []
     for rows, inputs in sequences.steps():
         inputs["x"] = (inputs["x"] - mean) / scale
         out = evaluate(nodes, graph.outputs, {**inputs, "h_in": h[rows]})
         h[rows] = out["h_out"]
-        found.append(out["y"])
-    y = np.concatenate(found)
+        results.append(out["y"])
+    y = np.concatenate(results)
     if not np.isfinite(y).all():
         raise ExportError("the model's outputs on the calibration data are not finite.")
     return y.min(0), y.max(0)
@@ -277,23 +277,23 @@ def run_float(
 ) -> tuple[list[Array], Array]:
     """Return the outputs of each step in double precision, and the states that occurred, (N, S)."""
     h = sequences.h.copy()
-    found, states = [], [h.copy()]
+    results, states = [], [h.copy()]
     leaves = {id(r.node): r.node for node in walk_items(items) for r in node.args}
     for rows, inputs in sequences.steps():
         x = (inputs["x"] * 2.0**io.x_q - io.x_zero) / 2.0**Q15
-        given = {**inputs, "x": x, "h_in": h[rows]}
-        out = evaluate(items, outputs, given, see)
+        feeds = {**inputs, "x": x, "h_in": h[rows]}
+        out = evaluate(items, outputs, feeds, see)
         if see is not None:
             for node in leaves.values():
                 if node.op == "input":
-                    see(node, given[node.name][:, node.offset : node.offset + node.count])
+                    see(node, feeds[node.name][:, node.offset : node.offset + node.count])
         h[rows] = out["h_out"]
         states.append(out["h_out"])
-        found.append(io.unpack(out["y"] * 2.0**Q15))
+        results.append(io.unpack(out["y"] * 2.0**Q15))
     every = np.concatenate(states)
     if not np.isfinite(every).all():
         raise ExportError("the model's state on the calibration data is not finite.")
-    return found, every
+    return results, every
 
 
 def _choose_state_formats(states: Array, wide_lanes: Array, parts: Sequence[int]) -> Array:
@@ -342,19 +342,19 @@ def _find_needs(
                 free += [node, *(ref.node for ref in carry.args)]
     needs.update((id(node), np.inf) for node in free)
     for node in reversed(walk_items(items)):
-        own = needs.get(id(node), np.inf)
+        need = needs.get(id(node), np.inf)
         for place, ref in enumerate(node.args):
-            size = _need_of_operand(node, place, own, formats)
+            size = _need_of_operand(node, place, need, formats)
             needs[id(ref.node)] = max(needs.get(id(ref.node), 0.0), size)
     return {key: max(size, 2.0**-MAX_Q) for key, size in needs.items() if np.isfinite(size)}
 
 
-def _need_of_operand(node: StepNode, place: int, own: float, formats: Formats) -> float:
+def _need_of_operand(node: StepNode, place: int, need: float, formats: Formats) -> float:
     if node.op in ("neg", "relu"):
-        return own
-    if node.op not in ("add", "sub") or not np.isfinite(own):
+        return need
+    if node.op not in ("add", "sub") or not np.isfinite(need):
         return _ACTIVATION_RANGE.get(node.op, np.inf)
     other = node.args[1 - place].node
     if other.value is not None and other.op == "const":
-        return own + float(np.abs(other.value).max())
-    return own + formats.most(other)
+        return need + float(np.abs(other.value).max())
+    return need + formats.most(other)

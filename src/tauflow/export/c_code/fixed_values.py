@@ -50,12 +50,12 @@ def drop_unread(body: list[FixedLoop | FixedPasses], read: set[str] | None = Non
         if isinstance(item, FixedPasses):
             drop_unread(item.body, read)
             continue
-        kept = []
+        remaining = []
         for op in reversed(item.ops):
             if op.name in ("store", "accumulate", "raise") or op.to in read:
                 read.update(name.removesuffix("_m").removesuffix("_e") for name in op.args)
-                kept.append(op)
-        item.ops = kept[::-1]
+                remaining.append(op)
+        item.ops = remaining[::-1]
 
 
 @dataclass

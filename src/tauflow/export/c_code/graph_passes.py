@@ -122,17 +122,17 @@ def _read_pieces(node: StepNode, pieces: dict[int, list[tuple[int, StepNode]]]) 
     """Let a node read the pieces of nodes that were cut."""
     refs, tables = [], []
     for place, ref in enumerate(node.args):
-        found = _resolve(ref, pieces)
-        refs += [part for _, part in found]
+        parts = _resolve(ref, pieces)
+        refs += [part for _, part in parts]
         if node.tables and node.op != "lookup":
-            tables += [node.tables[place][..., lanes] for lanes, _ in found]
+            tables += [node.tables[place][..., lanes] for lanes, _ in parts]
     assert node.is_reduction or len(refs) == len(node.args)
     node.args = tuple(refs)
     node.tables = tuple(tables) if tables else node.tables
 
 
 def _cut(node: StepNode, lanes: Array) -> StepNode:
-    """Return some lanes of a node as one of their own."""
+    """Return some lanes of a node as a separate node."""
     if node.op == "linear":
         assert node.value is not None
         tables = tuple(table[lanes] for table in node.tables)
@@ -149,12 +149,12 @@ def _resolve(ref: Ref, pieces: dict[int, list[tuple[int, StepNode]]]) -> list[tu
     parts = pieces.get(id(ref.node))
     if parts is None:
         return [(np.arange(len(ref.index)), ref)]
-    found = []
+    lanes_and_refs = []
     for start, node in parts:
         inside = np.flatnonzero((ref.index >= start) & (ref.index < start + node.count))
         if len(inside):
-            found.append((inside, Ref(node, ref.index[inside] - start)))
-    return found
+            lanes_and_refs.append((inside, Ref(node, ref.index[inside] - start)))
+    return lanes_and_refs
 
 
 def _fold_factors(graph: StepGraph, *, fold_offsets: bool) -> bool:
@@ -182,16 +182,16 @@ def _fold_operands(node: StepNode, *, fold_offsets: bool) -> bool:
     assert node.value is not None
     args, tables, value = list(node.args), list(node.tables), node.value
     for place, ref in enumerate(args):
-        source, found = ref.node, _constant_operand(ref.node)
-        if found is None:
+        source, operand = ref.node, _constant_operand(ref.node)
+        if operand is None:
             continue
-        other, constant = found[0].take(ref.index), found[1].take(ref.index).constants
+        other, constant = operand[0].take(ref.index), operand[1].take(ref.index).constants
         if source.op == "mul":
             tables[place] = tables[place] * constant
-        elif source.op == "div" and source.args[0] is found[0]:
+        elif source.op == "div" and source.args[0] is operand[0]:
             tables[place] = tables[place] / constant
         elif source.op in ("add", "sub") and fold_offsets:
-            is_first = source.args[0] is found[0]
+            is_first = source.args[0] is operand[0]
             sign = -1.0 if source.op == "sub" and is_first else 1.0
             value = value + tables[place] @ (sign * constant)
             if source.op == "sub" and not is_first:
@@ -221,20 +221,20 @@ def _fold_into_product(node: StepNode, readers: dict[int, list[Any]]) -> bool:
         tables, value = first.tables + second.tables, first.value + second.value
         _become_product(node, first.args + second.args, tables, value)
         return True
-    found = _constant_operand(node)
-    if found is not None and node.op == "add" and found[0].node.op == "sum":
-        total = found[0]
+    operand = _constant_operand(node)
+    if operand is not None and node.op == "add" and operand[0].node.op == "sum":
+        total = operand[0]
         if total.is_identity and len(readers[id(total.node)]) == 1:
             assert total.node.value is not None
-            start = total.node.value + found[1].constants
+            start = total.node.value + operand[1].constants
             node.op, node.value = "sum", start
             node.args, node.tables = total.node.args, total.node.tables
             return True
-    if found is None or not is_free(found[0]) or node.op not in ("mul", "add", "sub", "div"):
+    if operand is None or not is_free(operand[0]) or node.op not in ("mul", "add", "sub", "div"):
         return False
-    product, constant = found[0].node, found[1].constants
+    product, constant = operand[0].node, operand[1].constants
     assert product.value is not None
-    if node.op in ("sub", "div") and node.args[1] is found[0]:
+    if node.op in ("sub", "div") and node.args[1] is operand[0]:
         return False
     if node.op in ("mul", "div"):
         factor = constant if node.op == "mul" else 1 / constant
@@ -259,8 +259,8 @@ def _find_repeats(graph: StepGraph) -> list[Item]:
     items: list[Item] = []
     keys = _hash_nodes(nodes)
     start = 0
-    while found := _longest_repeat(keys, start):
-        begin, period, times = found
+    while span := _longest_repeat(keys, start):
+        begin, period, times = span
         repeat = _make_repeat(graph, nodes, begin, period, times)
         if repeat is None:
             items += nodes[start : begin + period]
@@ -328,7 +328,7 @@ def _make_repeat(
 
 
 def _reads_alike(refs: Sequence[Ref], at: Sequence[int], period: int) -> bool:
-    """Whether every pass reads what is outside, or the same of its own."""
+    """Whether every pass reads what is outside, or the same of itself."""
     if at[0] < 0:
         return all(ref.node is refs[0].node for ref in refs)
     return all(p == k * period + at[0] for k, p in enumerate(at))

@@ -201,11 +201,11 @@ def _reduce(b: Any, op: str, x: Any, dim: Any, keepdim: bool) -> Any:
     ids = b.to_ids(x)
     dims: Sequence[int] = [dim] if isinstance(dim, int) else list(dim or range(ids.ndim))
     axes = sorted(d % ids.ndim for d in dims)
-    kept = [1 if axis in axes else size for axis, size in enumerate(ids.shape)]
-    count = int(np.prod(kept))
-    targets = np.broadcast_to(np.arange(count).reshape(kept), ids.shape)
+    sizes = [1 if axis in axes else size for axis, size in enumerate(ids.shape)]
+    count = int(np.prod(sizes))
+    targets = np.broadcast_to(np.arange(count).reshape(sizes), ids.shape)
     start = np.zeros(count) if op == "sum" else np.full(count, -np.inf)
-    lanes = b.reduce(op, ids.ravel(), targets.ravel(), start).reshape(kept)
+    lanes = b.reduce(op, ids.ravel(), targets.ravel(), start).reshape(sizes)
     return Lanes(lanes if keepdim else lanes.squeeze(tuple(axes)))
 
 

@@ -167,8 +167,8 @@ class _Schedule:
 
     def compute(self, node: StepNode) -> None:
         """Add a node to the last loop that can hold it."""
-        whole = node.is_reduction
-        lowest = max([0, *(self.earliest(r, node.count, is_whole=whole) for r in node.args)])
+        is_whole = node.is_reduction
+        lowest = max([0, *(self.earliest(r, node.count, is_whole=is_whole) for r in node.args)])
         index = self.place(node.count, lowest)
         self.add(index, Statement(node))
         self.ready[id(node)] = (index, False)

@@ -21,7 +21,7 @@ class StepNode:
         op: its name; ``input`` and ``const`` are leaves, ``linear`` a product with a constant
             matrix, ``sum`` and ``max`` gather the lanes of their operands by target.
         count: lanes.
-        args: operands, one lane for each of its own; of ``linear``, ``sum`` and ``max`` all lanes.
+        args: operands, with as many lanes; of ``linear``, ``sum`` and ``max`` all lanes.
         name: of an input.
         offset: of an input's first lane.
         value: values of a constant (count,), where a sum starts, the bias of ``linear``.

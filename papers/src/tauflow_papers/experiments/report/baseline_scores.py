@@ -41,10 +41,10 @@ def read_baseline_scores(path: Path) -> dict[BaselineKey, BaselineScores]:
         return {}
     try:
         return {
-            (one["dataset"], json.dumps(one["options"], sort_keys=True), one["metric"]): {
-                str(name): float(score) for name, score in one["scores"].items()
+            (entry["dataset"], json.dumps(entry["options"], sort_keys=True), entry["metric"]): {
+                str(name): float(score) for name, score in entry["scores"].items()
             }
-            for one in parse_json(path.read_bytes())
+            for entry in parse_json(path.read_bytes())
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
@@ -71,11 +71,13 @@ def update_baseline_scores(
     Raises:
         DataError: the file, or one of a data set, holds something else.
     """
-    found = read_baseline_scores(path)
-    rows = {_make_key(row): row for one in experiments for row in one.rows if row.metric}
+    baseline_scores = read_baseline_scores(path)
+    rows = {
+        _make_key(row): row for experiment in experiments for row in experiment.rows if row.metric
+    }
     for key, row in sorted(rows.items()):
         name = row.part.dataset
-        if key in found or name not in DATASETS:
+        if key in baseline_scores or name not in DATASETS:
             continue
         if not is_available(name, data):
             say(f"{name}: not here, see 'tauflow data get {name}'.")
@@ -87,10 +89,10 @@ def update_baseline_scores(
         elif loaded.card.forecast and loaded.card.per_step:
             scores |= score_next_step_baselines(loaded, row.metric)
         say(f"{name} {dict(row.part.options) or ''}: {format_baseline_scores(scores, row.metric)}.")
-        found[key] = scores
+        baseline_scores[key] = scores
         entries = [
             {"dataset": dataset, "options": json.loads(options), "metric": metric, "scores": values}
-            for (dataset, options, metric), values in sorted(found.items())
+            for (dataset, options, metric), values in sorted(baseline_scores.items())
         ]
         write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
 

@@ -53,16 +53,16 @@ class Candidate(NamedTuple):
         return row.title if table.is_causal(row) else f"{row.title} (looks ahead)"
 
 
-def rank_candidates(one: TableSummary) -> dict[str, list[Candidate]]:
+def rank_candidates(summary: TableSummary) -> dict[str, list[Candidate]]:
     """Return the networks of every task of a comparison, the best validation score first.
 
     Networks that had less than the others are left out: not every setting was tried, or not as
     long as it should be. A setting whose training failed was tried.
     """
-    found: dict[str, list[Candidate]] = {}
-    for entry in one.measured:
+    candidates: dict[str, list[Candidate]] = {}
+    for entry in summary.measured:
         tried, settings = entry.settings
-        tried += sum(failed.row == entry.row.name for failed in one.failures)
+        tried += sum(failed.row == entry.row.name for failed in summary.failures)
         first = next((r.valid for r in entry.records if r.seed == 0), None)
         test = fmean(r.test for r in entry.records if r.test is not None)
         if tried < settings or entry.few_epochs or first is None:
@@ -72,27 +72,29 @@ def rank_candidates(one: TableSummary) -> dict[str, list[Candidate]]:
         times = [r.seconds for r in entry.records if r.seconds is not None]
         size = entry.records[0].parameters
         network = Candidate(entry, first, test, size, fmean(times) if times else None)
-        found.setdefault(entry.row.part.name or one.experiment.name, []).append(network)
-    for networks in found.values():
+        candidates.setdefault(entry.row.part.name or summary.experiment.name, []).append(network)
+    for networks in candidates.values():
         sign = -1.0 if METRICS[networks[0].entry.row.metric].higher_is_better else 1.0
         networks.sort(key=lambda network: sign * network.valid)
-    return found
+    return candidates
 
 
-def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
+def tabulate_validation_choices(summary: ResultsSummary) -> SummaryTable | None:
     """Return which network validation would choose for each task; ``None`` without comparisons."""
     rows, ends = [], []
-    for one in found.comparisons:
-        for part, networks in rank_candidates(one).items():
+    for comparison in summary.comparisons:
+        for part, networks in rank_candidates(comparison).items():
             if len(networks) > 1:
                 rows.append(_format_choice(part, networks))
                 ends += [
-                    is_at_search_boundary(one.experiment, each.entry.row, each.entry.records[0])
+                    is_at_search_boundary(
+                        comparison.experiment, each.entry.row, each.entry.records[0]
+                    )
                     for each in networks
                 ]
     if not rows:
         return None
-    names = ", ".join(one.experiment.name for one in found.comparisons)
+    names = ", ".join(comparison.experiment.name for comparison in summary.comparisons)
     return SummaryTable(
         title="Model selection by validation",
         headers=(
@@ -101,7 +103,7 @@ def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
         ),
         rows=rows,
         num_text_columns=4,
-        caption=f"From {names}: {_describe_terms(found)}. "
+        caption=f"From {names}: {_describe_terms(summary)}. "
         "The network has the best validation score of seed 0, as a user would choose it; "
         "the best test score of all networks is known only afterwards. 'Ranks agree' is Spearman's "
         "correlation of the validation and test scores of all networks: near 0, validation does "
@@ -112,9 +114,11 @@ def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
     )
 
 
-def _describe_terms(found: ResultsSummary) -> str:
+def _describe_terms(summary: ResultsSummary) -> str:
     """Say on which terms the networks of comparisons met."""
-    rows = [row for one in found.comparisons for row in one.experiment.rows if row.model]
+    rows = [
+        row for comparison in summary.comparisons for row in comparison.experiment.rows if row.model
+    ]
     budgets = sorted({max(1, len(row.search)) for row in rows})
     causal = "causal networks" if all(map(table.is_causal, rows)) else "networks"
     if len(budgets) == 1:
@@ -128,16 +132,16 @@ def _format_choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     best, metric = networks[0], networks[0].entry.row.metric
     pick = max if METRICS[metric].higher_is_better else min
     ours = best.entry.line.ours.split(" (")[0] + " †" * best.entry.few_seeds
-    better = sum(pick(one.test, best.test) != best.test for one in networks)
+    better = sum(pick(network.test, best.test) != best.test for network in networks)
     return (
         part,
         best.title,
-        ", ".join(one.title for one in networks[1 : 1 + _NUM_RUNNERS_UP]),
+        ", ".join(network.title for network in networks[1 : 1 + _NUM_RUNNERS_UP]),
         metric_format.format_metric_name(metric),
         ours,
-        metric_format.format_score(pick(one.test for one in networks), metric),
+        metric_format.format_score(pick(network.test for network in networks), metric),
         f"{better + 1} of {len(networks)}",
-        format_rank_correlation([(one.valid, one.test) for one in networks]),
+        format_rank_correlation([(network.valid, network.test) for network in networks]),
         metric_format.format_parameter_count(best.parameters),
         "–" if best.seconds is None else format_duration(best.seconds),
     )
@@ -162,9 +166,9 @@ def plot_trade_offs(tables: Iterable[TableSummary]) -> ReportPlot | None:
     """Draw test scores over time of training and number of parameters, a line for each task."""
     tasks = [
         (part, networks)
-        for one in tables
-        if not one.experiment.published
-        for part, networks in rank_candidates(one).items()
+        for table in tables
+        if not table.experiment.published
+        for part, networks in rank_candidates(table).items()
         if len(networks) > 1
     ]
     if not tasks:
@@ -175,8 +179,8 @@ def plot_trade_offs(tables: Iterable[TableSummary]) -> ReportPlot | None:
         for (part, networks), (left, right) in zip(tasks, grid, strict=True):
             metric = networks[0].entry.row.metric
             for axes, costs, label in (
-                (left, [one.seconds for one in networks], "seconds of one training"),
-                (right, [one.parameters for one in networks], "parameters"),
+                (left, [network.seconds for network in networks], "seconds of one training"),
+                (right, [network.parameters for network in networks], "parameters"),
             ):
                 known = [place for place, cost in enumerate(costs) if cost]
                 if known:
@@ -200,21 +204,21 @@ def _plot_networks(
 ) -> None:
     metric = chosen.entry.row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-    losses = [sign * metric_format.get_display_scale(metric) * one.test for one in networks]
+    losses = [sign * metric_format.get_display_scale(metric) * network.test for network in networks]
     names = find_pareto_front(costs, losses) | {
-        k for k, one in enumerate(networks) if one is chosen
+        k for k, network in enumerate(networks) if network is chosen
     }
     order = sorted(names, key=lambda place: costs[place])  # labels above and below, by turns
     worst = sorted(losses)[round(_AXIS_SHARE * (len(losses) - 1))]
-    for place, (one, cost, loss) in enumerate(zip(networks, costs, losses, strict=True)):
+    for place, (network, cost, loss) in enumerate(zip(networks, costs, losses, strict=True)):
         named = place in names
-        colour = INK if one is chosen else BLUE if named else GREY
+        colour = INK if network is chosen else BLUE if named else GREY
         beyond = "v" if sign < 0 else "^"
         marker, score = ("o", sign * loss) if loss <= worst else (beyond, sign * worst)
         axes.plot(cost, score, marker, color=colour, markersize=5, zorder=3 if named else 2)
         if named:
             axes.annotate(
-                one.entry.row.title,
+                network.entry.row.title,
                 (cost, score),
                 xytext=(5, -11 if order.index(place) % 2 else 4),
                 textcoords="offset points",
@@ -228,10 +232,10 @@ def _plot_networks(
 def find_pareto_front(costs: Sequence[float], losses: Sequence[float]) -> set[int]:
     """Return the positions that no other one beats in one of the two without losing the other."""
     order = sorted(range(len(costs)), key=lambda place: (costs[place], losses[place]))
-    found: set[int] = set()
+    front: set[int] = set()
     least = float("inf")
     for place in order:
         if losses[place] < least:
-            found.add(place)
+            front.add(place)
             least = losses[place]
-    return found
+    return front

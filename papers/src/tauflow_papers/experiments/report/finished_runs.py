@@ -14,9 +14,9 @@ from tauflow.training.checkpoint import read_checkpoint, read_tensors
 
 
 def describe_environment(records: Sequence[RunRecord]) -> str:
-    """Say in a sentence where runs were made; nothing if there are none."""
-    facts = ", ".join(f"{key} {value}" for key, value in collect_environment(records))
-    return f"Measured with {facts}." if facts else ""
+    """Say in a sentence where runs were made; nothing without runs."""
+    environment = ", ".join(f"{key} {value}" for key, value in collect_environment(records))
+    return f"Measured with {environment}." if environment else ""
 
 
 def load_trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:

@@ -59,7 +59,7 @@ def make_grid_markdown(grid: Grid, below: Sequence[str] = ()) -> str:
 
 def _make_grid_page(grid: Grid, places: Paths) -> Page:
     experiment = grid.experiment
-    runs = [(row, found) for row in experiment.rows if (found := grid.get_runs(row))]
+    runs = [(row, records) for row in experiment.rows if (records := grid.get_runs(row))]
     kinds = {True: "ours", False: "absent"}
     entries = table.make_lines(grid)
     headers, rows = table.tabulate_lines(entries)
@@ -74,7 +74,8 @@ def _make_grid_page(grid: Grid, places: Paths) -> Page:
         numbers=table.NUMBER_COLUMNS,
         caption=table.make_caption(grid),
         configurations=[
-            (table.format_row_title(row), flatten_config(found[0].config)) for row, found in runs
+            (table.format_row_title(row), flatten_config(records[0].config))
+            for row, records in runs
         ],
         environment=collect_environment(grid.records),
         pictures=[*plot_curves_by_part(runs), *_plot_grid_examples(grid, runs, places)],
@@ -87,7 +88,9 @@ def _plot_grid_examples(
     grid: Grid, runs: Sequence[tuple[Row, Sequence[RunRecord]]], places: Paths
 ) -> list[ReportPlot]:
     """Draw predictions of the best run whose weights are still there."""
-    scored = [(row, record) for row, found in runs for record in found if record.test is not None]
+    scored = [
+        (row, record) for row, records in runs for record in records if record.test is not None
+    ]
     for row, record in sorted(scored, key=lambda pair: _get_sort_score(pair[1])):
         job = grid.make_job(row, record.seed)
         directory = job.directory(places.runs)
@@ -115,7 +118,7 @@ def _get_sort_score(record: RunRecord) -> float:
 
 
 def plot_curves_by_part(runs: Iterable[tuple[Row, Sequence[RunRecord]]]) -> list[ReportPlot]:
-    """Draw the learning curves of every part of a table, which has data and a metric of its own.
+    """Draw the learning curves of every part of a table; each has its data and its metric.
 
     Args:
         runs: rows with their runs.

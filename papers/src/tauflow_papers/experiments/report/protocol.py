@@ -51,7 +51,7 @@ class Interval:
 
     @property
     def p(self) -> float:
-        """Two-sided probability of a difference as large if there were none."""
+        """Two-sided probability of a difference as large under the null hypothesis."""
         if not self.error:
             return float(self.difference == 0.0)
         return min(1.0, 2.0 * find_t_tail(abs(self.difference) / self.error, self.df))
@@ -164,7 +164,7 @@ def compare_with_published(
     if published.std is None:
         n = published.n or 1
         logarithmic = not METRICS[metric].higher_is_better and min(*ours, published.mean) > 0
-        values = [math.log(one) for one in ours] if logarithmic else ours
+        values = [math.log(our) for our in ours] if logarithmic else ours
         target = math.log(published.mean) if logarithmic else published.mean
         error = stdev(values) * math.sqrt(1 / k + 1 / n)
         margin = math.log1p(margin / published.mean) if logarithmic else margin
@@ -201,12 +201,12 @@ def judge_bound(ours: Sequence[float], published: PublishedNumber, metric: str) 
     low = published.above is not None
     bound = published.above if low else published.below
     assert bound is not None, "a row with a bound"
-    kept = [(one >= bound) if low else (one < bound) for one in ours]
-    share = f"{sum(kept)} of {len(kept)} runs keep the bound"
+    kept_bounds = [(value >= bound) if low else (value < bound) for value in ours]
+    share = f"{sum(kept_bounds)} of {len(kept_bounds)} runs keep the bound"
     middle = median(ours)
     if (middle >= bound) if low else (middle < bound):
         return Judgement(AGREES, share)
-    if any(kept):
+    if any(kept_bounds):
         return Judgement(UNDECIDED, share)
     is_worse = METRICS[metric].higher_is_better == low
     return Judgement(WORSE if is_worse else BETTER, share, side=1 if is_worse else -1)
@@ -255,25 +255,25 @@ def correct_judgements(rows: Sequence[Judgement], family: int) -> list[Judgement
         rows: those of a table that are measured.
         family: rows of the table that enter the correction, measured or not.
     """
-    tested = [one.p for one in rows if one.p is not None]
+    tested = [row.p for row in rows if row.p is not None]
     corrected = iter(correct_by_holm([*tested, *[1.0] * max(0, family - len(tested))]))
-    found = []
-    for one in rows:
-        if one.p is None:
-            found.append(one)
+    judgements = []
+    for row in rows:
+        if row.p is None:
+            judgements.append(row)
             continue
         p = next(corrected)
-        new = replace(one, p=p)
-        if one.verdict == UNDECIDED and p < LEVEL:
-            new = replace(new, verdict=WORSE if one.side > 0 else BETTER, why="beyond the margin")
-        elif one.verdict == UNDECIDED:
-            new = replace(new, why="no difference shown, nor that there is none within the margin")
-        found.append(new)
-    return found
+        new = replace(row, p=p)
+        if row.verdict == UNDECIDED and p < LEVEL:
+            new = replace(new, verdict=WORSE if row.side > 0 else BETTER, why="beyond the margin")
+        elif row.verdict == UNDECIDED:
+            new = replace(new, why="shows neither a difference nor agreement within the margin")
+        judgements.append(new)
+    return judgements
 
 
 def is_ahead(first: Sequence[float], second: Sequence[float], metric: str) -> float:
-    """Return the one-sided probability, by Welch's test, of a lead as large if there were none [9].
+    """Return the one-sided probability, by Welch's test, of such a lead without a difference [9].
 
     Args:
         first: scores of the row that is said to be better.
@@ -281,7 +281,7 @@ def is_ahead(first: Sequence[float], second: Sequence[float], metric: str) -> fl
         metric: name of the metric.
     """
     sign = 1.0 if METRICS[metric].higher_is_better else -1.0
-    parts = [stdev(one) ** 2 / len(one) for one in (first, second)]
+    parts = [stdev(scores) ** 2 / len(scores) for scores in (first, second)]
     error = math.sqrt(sum(parts))
     lead = sign * (fmean(first) - fmean(second))
     if not error:

@@ -41,10 +41,10 @@ def score_boosting(data: TaskData, metric: str) -> float:
         if len(rows) > _MAX_ROWS:
             rows = np.random.default_rng(0).choice(rows, _MAX_ROWS, replace=False)
         if len(rows):
-            told = ~np.isnan(trained[rows]).all(0)  # the others cannot be binned
+            has_value = ~np.isnan(trained[rows]).all(0)  # the others cannot be binned
             model = ensemble.HistGradientBoostingRegressor(random_state=0)
-            model.fit(trained[rows][:, told], y[rows, place] - last[rows, place])
-            changes[:, place] += model.predict(inputs[:, told])
+            model.fit(trained[rows][:, has_value], y[rows, place] - last[rows, place])
+            changes[:, place] += model.predict(inputs[:, has_value])
     prediction[is_query] = changes
     return float(METRICS[metric](torch.from_numpy(prediction).to(data.test.y.dtype), data.test))
 

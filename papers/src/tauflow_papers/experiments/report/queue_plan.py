@@ -63,8 +63,8 @@ def _get_run_seconds(grid: Grid, row: Row, entry: QueueEntry, estimates: Estimat
     lasted = [record.seconds for record in finished if record.seconds is not None]
     if lasted:
         return min(lasted)
-    whole = entry.load_table()
-    known = find_row_estimate(estimates, whole, whole.row(row.name))
+    experiment = entry.load_table()
+    known = find_row_estimate(estimates, experiment, experiment.row(row.name))
     return None if known is None else known.seconds
 
 

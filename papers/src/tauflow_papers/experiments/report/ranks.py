@@ -65,7 +65,7 @@ class Standing:
     @property
     def mean_rank(self) -> float:
         """Its mean rank over the tasks."""
-        return fmean(one.rank for one in self.scores.values())
+        return fmean(score.rank for score in self.scores.values())
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Ranking:
     untraced: int = 0
 
 
-def rank_models(one: TableSummary) -> Ranking:
+def rank_models(summary: TableSummary) -> Ranking:
     """Rank the models of a comparison by their mean test scores on each task.
 
     Tasks are the blocks of the tests: splits of one task are not independent. Demsar 2006,
@@ -105,23 +105,23 @@ def rank_models(one: TableSummary) -> Ranking:
         ArgumentError: fewer than two tasks have all runs of three models.
     """
     tasks: dict[str, list[RowSummary]] = {}
-    for entry in one.entries:
+    for entry in summary.entries:
         tasks.setdefault(entry.row.part.name, []).append(entry)
-    complete = {name: found for name, found in tasks.items() if all(map(_is_complete, found))}
+    complete = {name: entries for name, entries in tasks.items() if all(map(_is_complete, entries))}
     titles = [entry.row.title for entry in next(iter(tasks.values()))]
     if len(complete) < 2 or len(titles) < 3:
         raise ArgumentError(
-            f"{one.experiment.name}: {format_count(len(complete), 'task')} of {len(tasks)} "
+            f"{summary.experiment.name}: {format_count(len(complete), 'task')} of {len(tasks)} "
             f"and {format_count(len(titles), 'model')} have all of their runs; ranks need two "
-            f"tasks and three models. Run 'tauflow reproduce {one.experiment.name}'."
+            f"tasks and three models. Run 'tauflow reproduce {summary.experiment.name}'."
         )
-    by_task = {name: _score_task(found) for name, found in complete.items()}
+    by_task = {name: _score_task(entries) for name, entries in complete.items()}
     standings = [
         Standing(
             title,
             {name: scores[place] for name, scores in by_task.items()},
-            median(_get_parameters(found[place]) for found in complete.values()),
-            median(_compute_seconds(found[place]) for found in complete.values()),
+            median(_get_parameters(entries[place]) for entries in complete.values()),
+            median(_compute_seconds(entries[place]) for entries in complete.values()),
         )
         for place, title in enumerate(titles)
     ]
@@ -130,12 +130,12 @@ def rank_models(one: TableSummary) -> Ranking:
     ranks = [[score.rank for score in each.scores.values()] for each in standings]
     return Ranking(
         standings=tuple(sorted(standings, key=lambda each: each.mean_rank)),
-        metrics={name: found[0].row.metric for name, found in complete.items()},
-        splits=one.experiment.seeds,
+        metrics={name: entries[0].row.metric for name, entries in complete.items()},
+        splits=summary.experiment.seeds,
         p_value=float(friedmanchisquare(*ranks).pvalue),
         critical_difference=compute_critical_difference(len(titles), len(complete)),
         incomplete=tuple(name for name in tasks if name not in complete),
-        untraced=sum(entry.untraced for found in complete.values() for entry in found),
+        untraced=sum(entry.untraced for entries in complete.values() for entry in entries),
     )
 
 
@@ -190,12 +190,12 @@ def find_cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, i
         ranks: mean ranks, increasing.
         difference: critical difference.
     """
-    found: list[tuple[int, int]] = []
+    cliques: list[tuple[int, int]] = []
     for first, rank in enumerate(ranks):
         last = max(place for place, other in enumerate(ranks) if other - rank <= difference)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        if last > first and (not cliques or last > cliques[-1][1]):
+            cliques.append((first, last))
+    return cliques
 
 
 def draw_critical_difference(ranking: Ranking) -> bytes:
@@ -203,8 +203,8 @@ def draw_critical_difference(ranking: Ranking) -> bytes:
 
     Models hang from the axis of mean ranks; bars join those that do not differ significantly.
     """
-    names = [one.title for one in ranking.standings]
-    ranks = [one.mean_rank for one in ranking.standings]
+    names = [standing.title for standing in ranking.standings]
+    ranks = [standing.mean_rank for standing in ranking.standings]
     half = math.ceil(len(names) / 2)
     cliques = find_cliques(ranks, ranking.critical_difference)
     top = 1.0 + 0.35 * len(cliques)
@@ -266,13 +266,13 @@ def make_rank_table(ranking: Ranking, models: int | None = None) -> str:
     """
     rows = [
         (
-            one.title,
-            f"{one.mean_rank:.1f}",
-            str(sum(score.rank == 1 for score in one.scores.values())),
-            f"{one.parameters:,.0f}" if one.parameters else metric_format.DASH,
-            f"{one.seconds:.2g}" if one.seconds >= 0.1 else "0",
+            standing.title,
+            f"{standing.mean_rank:.1f}",
+            str(sum(score.rank == 1 for score in standing.scores.values())),
+            f"{standing.parameters:,.0f}" if standing.parameters else metric_format.DASH,
+            f"{standing.seconds:.2g}" if standing.seconds >= 0.1 else "0",
         )
-        for one in ranking.standings[:models]
+        for standing in ranking.standings[:models]
     ]
     headers = ("model", "mean rank", "best on", "parameters", "training time, s")
     return "\n".join(format_markdown_table(headers, rows, range(1, len(headers))))
@@ -284,13 +284,13 @@ def make_score_table(ranking: Ranking) -> str:
     for first in range(0, len(tasks), _TASKS_OF_TABLE):
         part = tasks[first : first + _TASKS_OF_TABLE]
         rows = []
-        for one in ranking.standings:
+        for standing in ranking.standings:
             cells = []
             for task, metric in part:
-                score = one.scores[task]
+                score = standing.scores[task]
                 text = format_mean_std(score.mean, score.std, None, metric)
                 cells.append(f"**{text}**" if score.rank == 1 else text)
-            rows.append((one.title, *cells))
+            rows.append((standing.title, *cells))
         headers = ("model", *(f"{task}, {_METRIC_NAMES.get(name, name)}" for task, name in part))
         tables.append("\n".join(format_markdown_table(headers, rows, range(1, len(headers)))))
     return "\n\n".join(tables)

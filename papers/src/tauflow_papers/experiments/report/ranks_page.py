@@ -22,7 +22,7 @@ _PICTURE_TEXT = "Mean ranks of the models; bars join those that do not differ si
 
 
 def write_rank_pages(
-    one: TableSummary, ranking: Ranking, page: Path, summary: Path | None = None
+    summary_of_table: TableSummary, ranking: Ranking, page: Path, summary: Path | None = None
 ) -> list[Path]:
     """Write the page and its picture.
 
@@ -39,7 +39,7 @@ def write_rank_pages(
         ArgumentError: the other page has no marks.
     """
     picture = page.parent / PICTURE
-    texts = {page: make_rank_page(one, ranking)}
+    texts = {page: make_rank_page(summary_of_table, ranking)}
     if summary is not None:
         texts[summary] = _replace_summary(summary, make_rank_summary(ranking, page.name))
     picture.parent.mkdir(parents=True, exist_ok=True)
@@ -49,13 +49,13 @@ def write_rank_pages(
     return [*texts, picture]
 
 
-def make_rank_page(one: TableSummary, ranking: Ranking) -> str:
+def make_rank_page(summary: TableSummary, ranking: Ranking) -> str:
     """Return the whole page in Markdown."""
-    name = one.experiment.name
+    name = summary.experiment.name
     blocks = [
         "# Leaderboards",
-        f"{one.experiment.title}. Made by `tauflow leaderboards {name} --page FILE` from runs of "
-        f"`tauflow reproduce {name}`.",
+        f"{summary.experiment.title}. Made by `tauflow leaderboards {name} --page FILE` from runs "
+        f"of `tauflow reproduce {name}`.",
         describe_ranking(ranking),
         f"![{_PICTURE_TEXT}]({PICTURE.as_posix()})",
         make_rank_table(ranking),
@@ -66,9 +66,9 @@ def make_rank_page(one: TableSummary, ranking: Ranking) -> str:
         make_score_table(ranking),
         *describe_divergence(ranking),
         "## Tasks",
-        "\n".join(f"- {text}" for text in _describe_tasks(one, ranking).values()),
+        "\n".join(f"- {text}" for text in _describe_tasks(summary, ranking).values()),
         "## Protocol",
-        "\n".join(f"- {note}" for note in one.experiment.notes),
+        "\n".join(f"- {note}" for note in summary.experiment.notes),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -88,9 +88,9 @@ def describe_ranking(ranking: Ranking) -> str:
     """Say which model has the best mean rank, and how many differ from it."""
     first, *others = ranking.standings
     alike = [
-        one.title
-        for one in others
-        if one.mean_rank - first.mean_rank <= ranking.critical_difference
+        other.title
+        for other in others
+        if other.mean_rank - first.mean_rank <= ranking.critical_difference
     ]
     tasks = format_count(len(ranking.metrics), "task")
     differ = "differ" if ranking.p_value < LEVEL else "do not differ significantly"
@@ -109,36 +109,36 @@ def describe_ranking(ranking: Ranking) -> str:
 
 def describe_divergence(ranking: Ranking) -> list[str]:
     """Name the scores whose standard deviation exceeds their mean, with the median, if any."""
-    found = [
-        f"{one.title} on {task} (median {score.median:.3g})"
-        for one in ranking.standings
-        for task, score in one.scores.items()
+    diverged = [
+        f"{standing.title} on {task} (median {score.median:.3g})"
+        for standing in ranking.standings
+        for task, score in standing.scores.items()
         if score.std > abs(score.mean)
     ]
     text = "Networks of some splits diverged on the test part, so that their mean says little: "
-    return [text + ", ".join(found) + "."] if found else []
+    return [text + ", ".join(diverged) + "."] if diverged else []
 
 
-def _describe_tasks(one: TableSummary, ranking: Ranking) -> Mapping[str, str]:
-    found = {}
-    for row in one.experiment.rows:
+def _describe_tasks(summary: TableSummary, ranking: Ranking) -> Mapping[str, str]:
+    descriptions = {}
+    for row in summary.experiment.rows:
         name = row.part.name
-        if name in ranking.metrics and name not in found:
+        if name in ranking.metrics and name not in descriptions:
             card = DATASETS[row.part.dataset]
             sizes = "/".join(map(str, card.sizes))
-            found[name] = (
+            descriptions[name] = (
                 f"**{name}** (`{card.name}`, sequences {sizes}): {card.notes[0]} Source: "
                 f"{card.source}."
             )
-    return found
+    return descriptions
 
 
 def _replace_summary(path: Path, text: str) -> str:
-    whole = path.read_text("utf-8")
+    page_text = path.read_text("utf-8")
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    if len(pattern.findall(whole)) != 1:
+    if len(pattern.findall(page_text)) != 1:
         raise ArgumentError(
             f"{path} needs the marks {BEGIN} and {END}, once each, between which the short version "
             "goes."
         )
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", whole)
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page_text)

@@ -80,10 +80,10 @@ def estimate_remaining_times(
         OSError: the folder of results cannot be written.
     """
     grid, path = collect(experiment, results_dir=results_dir), results_dir / ESTIMATES_FILE
-    kept, here, found = read_estimates(path), results.describe_machine(), []
+    estimates, here, times = read_estimates(path), results.describe_machine(), []
     for row in experiment.select(models):
         missing = count_missing_runs(grid, row, seeds)
-        known = find_row_estimate(kept, experiment, row)
+        known = find_row_estimate(estimates, experiment, row)
         if known is not None and known.machine != here:
             known = None
         if known is None and missing and _can_be_timed(row, data_dir, say):
@@ -97,8 +97,8 @@ def estimate_remaining_times(
                 say(f"{row.name}: {type(error).__name__}: {error}")
             else:
                 _store_estimate(path, known)
-        found.append(RemainingTime(row, missing, known.seconds if known and missing else None))
-    return found
+        times.append(RemainingTime(row, missing, known.seconds if known and missing else None))
+    return times
 
 
 def _can_be_timed(row: Row, data_dir: Path | None, say: Say) -> bool:
@@ -137,8 +137,8 @@ def read_estimates(path: Path) -> Estimates:
     if not path.is_file():
         return {}
     try:
-        found = [_parse_estimate(one) for one in parse_json(path.read_bytes())]
-        return {(one.experiment, one.row): one for one in found}
+        estimates = [_parse_estimate(entry) for entry in parse_json(path.read_bytes())]
+        return {(estimate.experiment, estimate.row): estimate for estimate in estimates}
     except (ValueError, TypeError) as error:
         raise DataError(
             f"{path} holds no estimates ({error}). Remove it, and write it again with "
@@ -147,27 +147,31 @@ def read_estimates(path: Path) -> Estimates:
 
 
 def _parse_estimate(values: dict[str, Any]) -> Estimate:
-    one = Estimate(**values)
+    estimate = Estimate(**values)
     for name in ("epochs", "epoch", "seconds"):
-        value = getattr(one, name)
+        value = getattr(estimate, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{name} is not a number")
         if not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is not finite")
-    if not all(isinstance(one_of, str) for one_of in (one.experiment, one.row, one.config_hash)):
+    if not all(
+        isinstance(one_of, str)
+        for one_of in (estimate.experiment, estimate.row, estimate.config_hash)
+    ):
         raise TypeError("names are not text")
-    return one
+    return estimate
 
 
 def _store_estimate(path: Path, new: Estimate | None) -> None:
     """Add an estimate to the file, beside what other programs have put there meanwhile."""
     with lock_folder(path.parent):
-        kept = dict(read_estimates(path))
+        estimates = dict(read_estimates(path))
         if new is not None:
-            kept[new.experiment, new.row] = new
+            estimates[new.experiment, new.row] = new
         entries = [
-            asdict(one) | {"epoch": round(one.epoch, 3), "seconds": round(one.seconds, 3)}
-            for _, one in sorted(kept.items(), key=lambda item: item[0])
+            asdict(estimate)
+            | {"epoch": round(estimate.epoch, 3), "seconds": round(estimate.seconds, 3)}
+            for _, estimate in sorted(estimates.items(), key=lambda item: item[0])
         ]
         write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
 

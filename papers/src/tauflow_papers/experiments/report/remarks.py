@@ -34,14 +34,14 @@ def read_remarks(path: Path) -> Remarks:
     """
     if not path.is_file():
         return {}
-    found = read_toml(path)
-    for table, rows in found.items():
+    remarks = read_toml(path)
+    for table, rows in remarks.items():
         if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
             raise SpecificationError(
                 f"{path}: {table!r} must be a table of texts by row, such as\n[{table}]\n"
                 'cfc = "What was looked into."'
             )
-    return found
+    return remarks
 
 
 def check_remarks(path: Path, remarks: Remarks, experiments: Mapping[str, Experiment]) -> None:

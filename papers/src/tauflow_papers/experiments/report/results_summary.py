@@ -88,17 +88,17 @@ class ResultsSummary:
     @property
     def published(self) -> tuple[TableSummary, ...]:
         """The tables of papers, with results."""
-        return tuple(one for one in self.tables if one.experiment.published)
+        return tuple(table for table in self.tables if table.experiment.published)
 
     @property
     def comparisons(self) -> tuple[TableSummary, ...]:
         """The comparisons of our own, with results."""
-        return tuple(one for one in self.tables if not one.experiment.published)
+        return tuple(table for table in self.tables if not table.experiment.published)
 
     @property
     def without(self) -> tuple[str, ...]:
         """Names of the papers' tables that have no results."""
-        return tuple(one.name for one in self.unmeasured if one.published)
+        return tuple(experiment.name for experiment in self.unmeasured if experiment.published)
 
     @property
     def without_because(self) -> list[str]:
@@ -144,25 +144,31 @@ def summarize_results(results_dir: Path, extra: Iterable[str | Path] = ()) -> Re
         records, torn = read_table_records(experiment, results_dir)
         warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
         if records:
-            said = [remarks.get(table, {}) for table in (*experiment.runs_of, name)]
+            remarks_of_tables = [remarks.get(table, {}) for table in (*experiment.runs_of, name)]
             tried, torn = read_variations(experiment, results_dir, experiments)
             warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
-            texts = {k: v for d in said for k, v in d.items()}
-            one = _summarize_table(experiment, results_dir, records, texts, tuple(tried), timed)
-            tables.append(replace(one, trivial=tuple(describe_baselines(experiment, scored))))
-    found = {one.experiment.name for one in tables}
-    computed = {name for name, one in experiments.items() if one.command is not None}
+            texts = {k: v for d in remarks_of_tables for k, v in d.items()}
+            summary = _summarize_table(experiment, results_dir, records, texts, tuple(tried), timed)
+            tables.append(replace(summary, trivial=tuple(describe_baselines(experiment, scored))))
+    measured = {table.experiment.name for table in tables}
+    computed = {name for name, experiment in experiments.items() if experiment.command is not None}
     reasons = remarks.get(TABLES_KEY, {})
-    shown = {name for name, one in experiments.items() if one.published} - found - computed
+    shown = (
+        {name for name, experiment in experiments.items() if experiment.published}
+        - measured
+        - computed
+    )
     warnings += [
-        f"{REMARKS_FILE} says why {name} has no results, but it is none of the published tables "
+        f"{REMARKS_FILE} says why {name} has no results, but it is not among the published tables "
         "without them."
         for name in sorted(set(reasons) - shown)
     ]
     return ResultsSummary(
         tables=tuple(tables),
         unmeasured=tuple(
-            one for name, one in sorted(experiments.items()) if name not in found | computed
+            experiment
+            for name, experiment in sorted(experiments.items())
+            if name not in measured | computed
         ),
         reasons=reasons,
         computed=tuple(sorted(computed)),
@@ -185,9 +191,9 @@ def summarize_table(experiment: Experiment, results_dir: Path) -> TableSummary:
 def _find_documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]:
     """Return the Markdown files that are not a table's own, nor this report."""
     names = [path.relative_to(results_dir).as_posix() for path in results_dir.rglob("*.md")]
-    own = tuple(experiments)
+    tables = tuple(experiments)
     return tuple(
-        sorted(n for n in names if n != REPORT_FILE and not ("/" not in n and n.startswith(own)))
+        sorted(n for n in names if n != REPORT_FILE and not ("/" not in n and n.startswith(tables)))
     )
 
 
@@ -205,13 +211,13 @@ def _summarize_table(
     belonging: list[RunRecord] = []
     for row in experiment.rows:
         mine = (record for record in done.values() if record.row == row.name)
-        own = [
+        records_of_row = [
             record
             for record in mine
             if matches_row(experiment.with_epochs(record.planned_epochs), record)
         ]
-        shown, epochs = _select_one_length(row, own)
-        belonging += [record for record in own if record.planned_epochs <= epochs]
+        shown, epochs = _select_one_length(row, records_of_row)
+        belonging += [record for record in records_of_row if record.planned_epochs <= epochs]
         entry = _summarize_row(
             Grid(experiment.with_epochs(epochs or None), shown, results_dir=results_dir), row
         )
@@ -221,10 +227,12 @@ def _summarize_table(
     judged = judge_rows(experiment, entries, tried if splits is None else splits)
     for place, (entry, verdict) in enumerate(zip(entries, judged, strict=True)):
         entry = replace(entry, judged=verdict)
-        told = remarks.get(entry.row.name) or _describe_state(entry)
+        remark = remarks.get(entry.row.name) or _describe_state(entry)
         also = describe_variations(tried, entry.row, experiment.ddof) if entry.records else ""
-        said = [f"{text.rstrip('.')}." for text in (told, also) if text] if also else [told]
-        entries[place] = replace(entry, remark=" ".join(said))
+        sentences = (
+            [f"{text.rstrip('.')}." for text in (remark, also) if text] if also else [remark]
+        )
+        entries[place] = replace(entry, remark=" ".join(sentences))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
     return TableSummary(
         grid=Grid(experiment, tuple(belonging), results_dir=results_dir),
@@ -238,8 +246,8 @@ def _summarize_table(
 def _select_one_length(row: Row, records: Sequence[RunRecord]) -> tuple[tuple[RunRecord, ...], int]:
     """Return the runs to show, and how many epochs they were to have.
 
-    Runs as long as the paper's count for more than any number of others; where there are none,
-    the longest of those that were cut short; where there are none of those either, the shortest.
+    Runs as long as the paper's count for more than any number of others. Without such runs, the
+    longest runs that were cut short are used; without those, the shortest.
     """
     lengths = {record.planned_epochs for record in records}
     if row.recipe is None or not lengths:
@@ -270,8 +278,8 @@ def _describe_state(entry: RowSummary) -> str:
     if entry.judgement == WORSE:
         return MISSING_REMARK
     unfinished = entry.few_epochs or entry.few_settings
-    told = entry.judgement == UNMEASURED and unfinished
-    return _describe_progress(entry.records[0]) if told else ""
+    is_progress_shown = entry.judgement == UNMEASURED and unfinished
+    return _describe_progress(entry.records[0]) if is_progress_shown else ""
 
 
 def _describe_progress(record: RunRecord) -> str:

@@ -77,29 +77,29 @@ def _list_split_scores(
 ) -> list[float]:
     """Return the mean score of each other split on which a row has been run in full."""
     return [
-        fmean(r.test for r in one.records if r.test is not None)
-        for one in splits
-        if one.row == entry.row.name and set(one.changes) == {experiment.judged_over}
+        fmean(r.test for r in split_runs.records if r.test is not None)
+        for split_runs in splits
+        if split_runs.row == entry.row.name and set(split_runs.changes) == {experiment.judged_over}
     ]
 
 
 def _get_published(experiment: Experiment, row: Row) -> PublishedNumber:
-    one = row.published
+    published = row.published
     return PublishedNumber(
-        mean=one.mean,
-        std=one.std,
-        n=one.n,
+        mean=published.mean,
+        std=published.std,
+        n=published.n,
         ddof=experiment.ddof,
         unit=_LAST_DIGITS[row.metric in PERCENT_METRICS],
-        below=one.below,
-        above=one.above,
-        chance=one.chance,
+        below=published.below,
+        above=published.above,
+        chance=published.chance,
     )
 
 
 def _is_in_family(row: Row) -> bool:
     """Whether a row's difference enters the correction for the number of rows."""
-    one = row.published
-    if row.status != READY or row.unlike or one.mean is None or row.metric not in METRICS:
+    published = row.published
+    if row.status != READY or row.unlike or published.mean is None or row.metric not in METRICS:
         return False
-    return one.chance is None or one.mean > one.chance + CHANCE_MARGIN
+    return published.chance is None or published.mean > published.chance + CHANCE_MARGIN

@@ -24,43 +24,49 @@ _PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
 
 def collect_records(tables: Iterable[TableSummary]) -> list[RunRecord]:
     """Return every run that is shown, once: tables have some in common."""
-    shown = [r for one in tables for entry in one.measured for r in entry.records]
+    shown = [r for summary in tables for entry in summary.measured for r in entry.records]
     return list({(r.config_hash, r.started): r for r in shown}.values())
 
 
-def make_summary_tables(found: ResultsSummary) -> list[SummaryTable]:
-    """Return the tables of the first screen; without any results there are none."""
-    if not found.tables:
+def make_summary_tables(summary: ResultsSummary) -> list[SummaryTable]:
+    """Return the tables of the first screen; without any results, no table."""
+    if not summary.tables:
         return []
     shown = [
-        tabulate_papers(found),
-        tabulate_headlines(found),
-        tabulate_validation_choices(found),
-        tabulate_tasks(found),
+        tabulate_papers(summary),
+        tabulate_headlines(summary),
+        tabulate_validation_choices(summary),
+        tabulate_tasks(summary),
     ]
     return [front for front in shown if front is not None and front.rows]
 
 
-def tabulate_papers(found: ResultsSummary) -> SummaryTable:
+def tabulate_papers(summary: ResultsSummary) -> SummaryTable:
     """Return how many rows of each paper's tables came out how, over all that can be trained."""
     papers: dict[str, list[Experiment]] = {}
     measured: dict[str, list[TableSummary]] = {}
-    for one in found.published:
-        measured.setdefault(_get_paper_name(one.experiment), []).append(one)
-    for experiment in (*(one.experiment for one in found.published), *found.unmeasured):
+    for table_summary in summary.published:
+        measured.setdefault(_get_paper_name(table_summary.experiment), []).append(table_summary)
+    for experiment in (
+        *(table_summary.experiment for table_summary in summary.published),
+        *summary.unmeasured,
+    ):
         if experiment.published:
             papers.setdefault(_get_paper_name(experiment), []).append(experiment)
     rows = []
     for paper, experiments in sorted(papers.items()):
-        own = measured.get(paper, [])
-        count = sum(len(one.measured) for one in own)
-        runs = collect_records(own)
+        summaries = measured.get(paper, [])
+        count = sum(len(table_summary.measured) for table_summary in summaries)
+        runs = collect_records(summaries)
         rows.append(
             (
                 paper,
-                f"{len(own)} of {len(experiments)}",
-                f"{count} of {sum(len(one.rows) for one in experiments)}",
-                *(str(sum(one.count(word) for one in own)) for word in VERDICTS),
+                f"{len(summaries)} of {len(experiments)}",
+                f"{count} of {sum(len(experiment.rows) for experiment in experiments)}",
+                *(
+                    str(sum(table_summary.count(word) for table_summary in summaries))
+                    for word in VERDICTS
+                ),
                 str(len(runs)),
                 format_duration(sum(r.seconds or 0.0 for r in runs)),
             )
@@ -76,20 +82,22 @@ def tabulate_papers(found: ResultsSummary) -> SummaryTable:
     )
 
 
-def tabulate_headlines(found: ResultsSummary) -> SummaryTable:
+def tabulate_headlines(summary: ResultsSummary) -> SummaryTable:
     """Return the rows that the papers lead with."""
     rows: list[tuple[str, ...]] = []
-    for one in found.published:
-        entries = {entry.row.name: entry for entry in one.entries}
-        for entry in (entries[name] for name in one.experiment.headlines):
+    for table_summary in summary.published:
+        entries = {entry.row.name: entry for entry in table_summary.entries}
+        for entry in (entries[name] for name in table_summary.experiment.headlines):
             count, asked = entry.seeds
             marks = " †" * (entry.few_seeds or entry.few_epochs) + " ‡" * entry.few_settings
             ours = entry.line.ours.split(" (")[0] + marks, f"{count} of {asked}"
             ours = ours if entry.records else (metric_format.DASH, metric_format.DASH)
             rows.append(
-                _format_headline(one.experiment, entry.row, entry.line, ours, entry.judgement)
+                _format_headline(
+                    table_summary.experiment, entry.row, entry.line, ours, entry.judgement
+                )
             )
-    for experiment in (one for one in found.unmeasured if one.published):
+    for experiment in (experiment for experiment in summary.unmeasured if experiment.published):
         for row in map(experiment.row, experiment.headlines):
             rows.append(
                 _format_headline(experiment, row, table.make_line(Grid(experiment, ()), row))
@@ -123,13 +131,13 @@ def _format_headline(
     return *what, judgement or metric_format.DASH, published, *ours
 
 
-def tabulate_tasks(found: ResultsSummary) -> SummaryTable:
+def tabulate_tasks(summary: ResultsSummary) -> SummaryTable:
     """Return, for each data set and protocol, the best of the measured models that are causal."""
     tasks: dict[str, list[tuple[TableSummary, RowSummary]]] = {}
-    for one in found.published:
-        for entry in one.measured:
+    for table_summary in summary.published:
+        for entry in table_summary.measured:
             if table.is_causal(entry.row):
-                tasks.setdefault(_get_task_name(entry.row), []).append((one, entry))
+                tasks.setdefault(_get_task_name(entry.row), []).append((table_summary, entry))
     rows = [
         _format_best(task, entries) for task, entries in sorted(tasks.items()) if len(entries) > 1
     ]
@@ -151,14 +159,14 @@ def tabulate_tasks(found: ResultsSummary) -> SummaryTable:
 def _format_best(task: str, entries: list[tuple[TableSummary, RowSummary]]) -> tuple[str, ...]:
     higher = METRICS[entries[0][1].row.metric].higher_is_better
     means = [fmean(r.test for r in entry.records if r.test is not None) for _, entry in entries]
-    one, entry = entries[means.index(max(means) if higher else min(means))]
+    table_summary, entry = entries[means.index(max(means) if higher else min(means))]
     score = entry.line.ours.split(" (")[0] + " †" * (entry.few_seeds or entry.few_epochs)
     score += " ‡" * entry.few_settings
     size = entry.records[0].parameters
     return (
         task,
         entry.row.title,
-        one.experiment.name,
+        table_summary.experiment.name,
         metric_format.format_metric_name(entry.row.metric),
         score,
         str(len({e.row.title for _, e in entries})),
@@ -169,8 +177,8 @@ def _format_best(task: str, entries: list[tuple[TableSummary, RowSummary]]) -> t
 
 def _get_paper_name(experiment: Experiment) -> str:
     """Return the source without the number of the table."""
-    found = _PAPER.match(experiment.source)
-    return found[1] if found else experiment.source
+    match = _PAPER.match(experiment.source)
+    return match[1] if match else experiment.source
 
 
 def _get_task_name(row: Row) -> str:

@@ -53,7 +53,7 @@ LEGEND = (
 )
 
 
-def write_results_summary(found: ResultsSummary, results_dir: Path) -> tuple[Path, Path]:
+def write_results_summary(summary: ResultsSummary, results_dir: Path) -> tuple[Path, Path]:
     """Write both reports into the folder of results.
 
     The same results always give the same bytes.
@@ -61,33 +61,47 @@ def write_results_summary(found: ResultsSummary, results_dir: Path) -> tuple[Pat
     Returns:
         Paths of the Markdown and of the HTML file.
     """
-    page = make_summary_page(found)
-    return write_report(results_dir / REPORT_FILE, make_summary_markdown(found)), write_report(
+    page = make_summary_page(summary)
+    return write_report(results_dir / REPORT_FILE, make_summary_markdown(summary)), write_report(
         results_dir / PAGE_FILE, page
     )
 
 
-def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
+def make_tiles(summary: ResultsSummary) -> list[tuple[str, str]]:
     """Return a few numbers to begin with, each after its name."""
-    tables = found.published
+    tables = summary.published
     records = collect_records(tables)
-    measured = sum(len(one.measured) for one in tables)
-    rows = sum(len(one.entries) for one in tables)
-    rows += sum(len(one.rows) for one in found.unmeasured if one.published)
-    judged = [e for one in tables for e in one.entries if e.judgement not in ("", UNMEASURED)]
-    untraced = sum(bool(entry.untraced) for one in tables for entry in one.measured)
-    silent = measured - sum(one.count(word) for one in tables for word in VERDICTS)
+    measured = sum(len(table_summary.measured) for table_summary in tables)
+    rows = sum(len(table_summary.entries) for table_summary in tables)
+    rows += sum(len(experiment.rows) for experiment in summary.unmeasured if experiment.published)
+    judged = [
+        e
+        for table_summary in tables
+        for e in table_summary.entries
+        if e.judgement not in ("", UNMEASURED)
+    ]
+    untraced = sum(
+        bool(entry.untraced) for table_summary in tables for entry in table_summary.measured
+    )
+    silent = measured - sum(
+        table_summary.count(word) for table_summary in tables for word in VERDICTS
+    )
     shared = [
         entry.judgement
-        for one in tables
-        for entry in one.measured
-        if any(record.experiment != one.experiment.name for record in entry.records)
+        for table_summary in tables
+        for entry in table_summary.measured
+        if any(record.experiment != table_summary.experiment.name for record in entry.records)
     ]
     twice = ", ".join(f"{shared.count(word)} {word}" for word in VERDICTS if word in shared)
-    others = [r for one in found.tables for tried in one.tried for r in tried.records]
-    compared = [r for one in found.comparisons for r in one.grid.records]
+    others = [
+        r
+        for table_summary in summary.tables
+        for tried in table_summary.tried
+        for r in tried.records
+    ]
+    compared = [r for comparison in summary.comparisons for r in comparison.grid.records]
     return [
-        ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
+        ("tables with results", f"{len(tables)} of {len(tables) + len(summary.without)}"),
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in VERDICTS),
         ("rows not judged", str(silent)),
@@ -106,10 +120,10 @@ def _format_effort(records: list[RunRecord]) -> str:
     return f"{len(records)}, {format_duration(hours)}" if records else "0"
 
 
-def describe_table(one: TableSummary) -> str:
+def describe_table(summary: TableSummary) -> str:
     """Say in one line how a table stands."""
-    judged = [f"{one.count(word)} {word}" for word in VERDICTS if one.count(word)]
-    start = f"{len(one.measured)} of {format_count(len(one.entries), 'row')} measured"
+    judged = [f"{summary.count(word)} {word}" for word in VERDICTS if summary.count(word)]
+    start = f"{len(summary.measured)} of {format_count(len(summary.entries), 'row')} measured"
     return f"{start}: {', '.join(judged)}" if judged else start
 
 
@@ -123,7 +137,7 @@ def tabulate_rows(entries: Sequence[RowSummary]) -> tuple[tuple[str, ...], list[
 def make_cells(entry: RowSummary) -> tuple[str, ...]:
     """Return the cells of a measured row in the order of :data:`HEADERS`."""
     line = entry.line
-    # How many runs there are has a column of its own here.
+    # Another column shows the number of runs.
     published, ours = (text.split(" (")[0] for text in (line.published, line.ours))
     ours += _INCOMPLETE_SEARCH_MARK * entry.few_settings
     counts = [
@@ -147,29 +161,29 @@ def format_interval(entry: RowSummary) -> str:
         return metric_format.DASH
     numbers = (known.difference, *known.get_limits(1.0 - LEVEL))
     if known.logarithmic:
-        ratio, low, high = (math.exp(min(one, 700.0)) for one in numbers)
+        ratio, low, high = (math.exp(min(number, 700.0)) for number in numbers)
         return f"× {ratio:.2g} ({low:.2g} to {high:.2g})"
     scale = metric_format.get_display_scale(entry.row.metric)
-    difference, low, high = (scale * one for one in numbers)
+    difference, low, high = (scale * number for number in numbers)
     return f"{difference:+.2g} ({low:+.2g} to {high:+.2g})"
 
 
-def describe_unmeasured(one: TableSummary) -> list[str]:
+def describe_unmeasured(summary: TableSummary) -> list[str]:
     """Return a line for each reason why rows have no results, with what the paper says of them.
 
     Where it was estimated, how long a run would take is said as well, and then on which machines.
     """
     reasons: dict[str, list[str]] = {}
     machines: dict[str, None] = {}
-    for entry in one.entries:
+    for entry in summary.entries:
         if not entry.records:
             line, known, takes = entry.line, entry.expected, ""
             if known is not None:
                 takes = f", about {format_estimated_duration(known.seconds)} a run"
                 machines[_describe_machine(known)] = None
             reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}{takes}")
-    said = [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
-    return [*said, f"Estimated on {'; '.join(machines)}."] if machines else said
+    sentences = [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+    return [*sentences, f"Estimated on {'; '.join(machines)}."] if machines else sentences
 
 
 def _describe_machine(known: Estimate) -> str:
@@ -178,86 +192,91 @@ def _describe_machine(known: Estimate) -> str:
     return cpu if cores is None else f"{cpu} with {format_count(cores, 'core')}"
 
 
-def list_remarks(one: TableSummary) -> list[tuple[str, str]]:
+def list_remarks(summary: TableSummary) -> list[tuple[str, str]]:
     """Return what is said of single rows: their title with their judgement, and the remark."""
     return [
         (f"{entry.line.model}, {entry.judgement}" if entry.judgement else entry.line.model, text)
-        for entry in one.entries
+        for entry in summary.entries
         if (text := entry.remark)
     ]
 
 
-def list_failures(one: TableSummary) -> list[str]:
+def list_failures(summary: TableSummary) -> list[str]:
     """Return a line for every run that failed and has not been made good."""
-    return [f"{r.row}, seed {r.seed}, failed: {r.error}" for r in one.failures]
+    return [f"{r.row}, seed {r.seed}, failed: {r.error}" for r in summary.failures]
 
 
-def list_notes(one: TableSummary) -> list[str]:
+def list_notes(summary: TableSummary) -> list[str]:
     """Return the notes of a table and of its rows; a note of several rows comes once."""
     rows: dict[str, list[str]] = {}
-    for entry in one.entries:
+    for entry in summary.entries:
         if entry.line.note:
             rows.setdefault(entry.line.note, []).append(entry.line.model)
-    own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
+    notes = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
     origins: dict[str, list[str]] = {}
-    for entry in one.entries:
-        for origin in sorted({r.experiment for r in entry.records} - {one.experiment.name}):
+    for entry in summary.entries:
+        for origin in sorted({r.experiment for r in entry.records} - {summary.experiment.name}):
             origins.setdefault(origin, []).append(entry.line.model)
-    own += [f"{', '.join(names)}: runs made for {table}." for table, names in origins.items()]
-    left_out = f"{one.num_unmatched} further runs, of other settings or longer, are not shown."
-    return [*one.experiment.notes, *own, *([left_out] if one.num_unmatched else [])]
+    notes += [f"{', '.join(names)}: runs made for {table}." for table, names in origins.items()]
+    left_out = f"{summary.num_unmatched} further runs, of other settings or longer, are not shown."
+    return [*summary.experiment.notes, *notes, *([left_out] if summary.num_unmatched else [])]
 
 
-def make_summary_markdown(found: ResultsSummary) -> str:
+def make_summary_markdown(summary: ResultsSummary) -> str:
     """Return the report in Markdown."""
     lines = [f"# {TITLE}", "", LEGEND, ""]
-    lines += [f"- {name}: {value}" for name, value in make_tiles(found)]
-    lines += [f"- tables without results: {text}" for text in found.without_because]
-    if found.computed:
-        lines += [f"- {COMPUTED_NOTE}: {', '.join(found.computed)}"]
-    for front in make_summary_tables(found):
+    lines += [f"- {name}: {value}" for name, value in make_tiles(summary)]
+    lines += [f"- tables without results: {text}" for text in summary.without_because]
+    if summary.computed:
+        lines += [f"- {COMPUTED_NOTE}: {', '.join(summary.computed)}"]
+    for front in make_summary_tables(summary):
         lines += ["", f"## {front.title}", ""]
         lines += [
             *format_markdown_table(front.headers, front.rows, front.numbers),
             "",
             front.caption,
         ]
-    for one in found.tables:
-        lines += ["", *_make_markdown_table(one)]
-    if found.documents:
+    for table_summary in summary.tables:
+        lines += ["", *_make_markdown_table(table_summary)]
+    if summary.documents:
         lines += ["", "## More results", ""]
-        lines += [f"- [{name}]({name})" for name in found.documents]
-    lines += ["", *(f"Warning: {text}" for text in found.warnings)]
+        lines += [f"- [{name}]({name})" for name in summary.documents]
+    lines += ["", *(f"Warning: {text}" for text in summary.warnings)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _make_markdown_table(one: TableSummary) -> list[str]:
-    headers, rows = tabulate_rows(one.measured)
+def _make_markdown_table(summary: TableSummary) -> list[str]:
+    headers, rows = tabulate_rows(summary.measured)
     numbers = set(range(len(headers))).difference(TEXT_COLUMNS)
-    lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
-    lines += [f"{describe_table(one)}. {_make_caption(one)}", ""]
+    lines = [
+        f"## {summary.experiment.name}: {summary.experiment.title}",
+        "",
+        summary.experiment.source,
+        "",
+    ]
+    lines += [f"{describe_table(summary)}. {_make_caption(summary)}", ""]
     lines += format_markdown_table(headers, rows, numbers)
-    for text in one.trivial:
+    for text in summary.trivial:
         lines += ["", text]
-    said = [f"- **{name}**: {text}" for name, text in list_remarks(one)]
-    said += [f"- {text}" for text in list_failures(one)]
-    lines += ["", *said] if said else []
-    for text in describe_unmeasured(one):
+    remarks = [f"- **{name}**: {text}" for name, text in list_remarks(summary)]
+    remarks += [f"- {text}" for text in list_failures(summary)]
+    lines += ["", *remarks] if remarks else []
+    for text in describe_unmeasured(summary):
         lines += ["", text]
-    lines += ["", *(f"- {note}" for note in list_notes(one))] if list_notes(one) else []
-    return [*lines, "", describe_environment(_collect_table_records(one))]
+    lines += ["", *(f"- {note}" for note in list_notes(summary))] if list_notes(summary) else []
+    return [*lines, "", describe_environment(_collect_table_records(summary))]
 
 
-def _make_caption(one: TableSummary) -> str:
+def _make_caption(summary: TableSummary) -> str:
     """Return what a table's caption says beyond the legend of the report."""
-    return table.make_caption(one.grid).split(" Δ / σ")[0].replace(" (runs)", "")
+    return table.make_caption(summary.grid).split(" Δ / σ")[0].replace(" (runs)", "")
 
 
-def _collect_table_records(one: TableSummary) -> list[RunRecord]:
-    return [record for entry in one.measured for record in entry.records]
+def _collect_table_records(summary: TableSummary) -> list[RunRecord]:
+    return [record for entry in summary.measured for record in entry.records]
 
 
-def make_summary_page(found: ResultsSummary) -> str:
+def make_summary_page(summary: ResultsSummary) -> str:
     """Return the report as an HTML page that needs nothing else."""
     return render_template(
         "survey.html.j2",
@@ -265,35 +284,39 @@ def make_summary_page(found: ResultsSummary) -> str:
         title=TITLE,
         legend=LEGEND,
         texts=TEXT_COLUMNS,
-        tiles=make_tiles(found),
-        fronts=make_summary_tables(found),
+        tiles=make_tiles(summary),
+        fronts=make_summary_tables(summary),
         overviews=[
-            one for one in (plot_deviations(found.tables), plot_trade_offs(found.tables)) if one
+            plot
+            for plot in (plot_deviations(summary.tables), plot_trade_offs(summary.tables))
+            if plot
         ],
-        sections=[_make_section(one) for one in found.tables],
+        sections=[_make_section(table_summary) for table_summary in summary.tables],
         computed=COMPUTED_NOTE,
-        survey=found,
+        survey=summary,
     )
 
 
-def _make_section(one: TableSummary) -> dict[str, Any]:
+def _make_section(summary: TableSummary) -> dict[str, Any]:
     """Return what the page shows of one table."""
-    experiment = one.experiment
-    headers, rows = tabulate_rows(one.measured)
-    pictures = [plot_against_published(one), plot_tried_settings(one)] if one.measured else []
+    experiment = summary.experiment
+    headers, rows = tabulate_rows(summary.measured)
+    pictures = (
+        [plot_against_published(summary), plot_tried_settings(summary)] if summary.measured else []
+    )
     return {
         "name": experiment.name,
         "title": experiment.title,
         "source": experiment.source,
-        "summary": describe_table(one),
+        "summary": describe_table(summary),
         "headers": headers,
-        "rows": list(zip(one.measured, rows, strict=True)),
-        "unmeasured": describe_unmeasured(one),
-        "caption": _make_caption(one),
-        "trivial": one.trivial,
+        "rows": list(zip(summary.measured, rows, strict=True)),
+        "unmeasured": describe_unmeasured(summary),
+        "caption": _make_caption(summary),
+        "trivial": summary.trivial,
         "pictures": [picture for picture in pictures if picture is not None],
-        "curves": plot_curves_by_part((entry.row, entry.records) for entry in one.measured),
-        "notes": list_notes(one),
-        "failures": list_failures(one),
-        "environment": collect_environment(_collect_table_records(one)),
+        "curves": plot_curves_by_part((entry.row, entry.records) for entry in summary.measured),
+        "notes": list_notes(summary),
+        "failures": list_failures(summary),
+        "environment": collect_environment(_collect_table_records(summary)),
     }

@@ -36,8 +36,8 @@ _LINE = 0.24
 
 def plot_deviations(tables: Sequence[TableSummary]) -> ReportPlot | None:
     """Draw how far every measured row is from the published mean; ``None`` if none is judged."""
-    groups = [(one, [e for e in one.measured if e.worse_by is not None]) for one in tables]
-    groups = [(one, entries) for one, entries in groups if entries]
+    groups = [(table, [e for e in table.measured if e.worse_by is not None]) for table in tables]
+    groups = [(table, entries) for table, entries in groups if entries]
     if not groups:
         return None
     slots = sum(len(entries) + 1 for _, entries in groups)
@@ -45,9 +45,9 @@ def plot_deviations(tables: Sequence[TableSummary]) -> ReportPlot | None:
         axes = canvas.subplots()
         names: list[str] = []
         heads: list[int] = []
-        for one, entries in groups:
+        for table, entries in groups:
             heads.append(len(names))
-            names.append(one.experiment.name)
+            names.append(table.experiment.name)
             for entry in entries:
                 _plot_deviation(axes, entry, len(names))
                 names.append(format_row_title(entry.row))
@@ -104,10 +104,10 @@ def _plot_deviation(axes: "Axes", entry: RowSummary, height: int) -> None:
         )
 
 
-def plot_against_published(one: TableSummary) -> ReportPlot:
+def plot_against_published(summary: TableSummary) -> ReportPlot:
     """Draw, for every measured row, the published mean with its deviation, and our runs below."""
     parts: dict[str, list[RowSummary]] = {}
-    for entry in one.measured:
+    for entry in summary.measured:
         parts.setdefault(entry.row.part.name, []).append(entry)
     columns = min(len(parts), 2)
     lines = -(-len(parts) // columns)
@@ -124,12 +124,12 @@ def plot_against_published(one: TableSummary) -> ReportPlot:
     return ReportPlot("Ours beside published", "", uri)
 
 
-def plot_tried_settings(one: TableSummary) -> ReportPlot | None:
+def plot_tried_settings(summary: TableSummary) -> ReportPlot | None:
     """Draw the validation score of every setting that rows searched; ``None`` if none tried two."""
-    known = {record.key: record for record in one.grid.records}
+    known = {record.key: record for record in summary.grid.records}
     rows = []
-    for entry in one.measured:
-        ranked = rank_settings(one.experiment, entry.row, known)
+    for entry in summary.measured:
+        ranked = rank_settings(summary.experiment, entry.row, known)
         scores = [setting.score for setting in ranked if setting.score is not None]
         if len(scores) > 1:
             rows.append((entry.row, scores))

@@ -57,7 +57,7 @@ class TableLine:
     Args:
         model: the model as the paper calls it, with its part.
         published: mean ± std (n).
-        ours: mean ± std (n), or why there is none.
+        ours: mean ± std (n), or why no runs are shown.
         difference: (ours - published mean) / published std.
         epochs: run / published.
         time: wall time of a run.
@@ -152,9 +152,9 @@ def format_published(published: Published, metric: str) -> str:
         return f"< {_format_all_digits(published.below, metric)}"
     if published.above is not None:
         return f"≥ {_format_all_digits(published.above, metric)}"
-    told = published.figure or published.absent
-    if told is not None or published.parameters is None:
-        return told or DASH
+    replacement = published.figure or published.absent
+    if replacement is not None or published.parameters is None:
+        return replacement or DASH
     return f"{format_count(published.parameters, 'parameter')}"
 
 
@@ -169,8 +169,8 @@ def _format_all_digits(value: float, metric: str, decimals: int = 0) -> str:
     if "e" in repr(value):
         return f"{value:g}"
     exact = Decimal(repr(value)) * (100 if metric in PERCENT_METRICS else 1)
-    own = len(f"{exact.normalize():f}".partition(".")[2])
-    return f"{exact:.{max(own, decimals)}f}"
+    digits = len(f"{exact.normalize():f}".partition(".")[2])
+    return f"{exact:.{max(digits, decimals)}f}"
 
 
 def make_line(grid: Grid, row: Row) -> TableLine:
@@ -282,11 +282,11 @@ def make_lines(grid: Grid) -> list[TableLine]:
 
 def get_optional_columns(lines: Sequence[TableLine]) -> dict[str, list[str]]:
     """Return the cells of the columns that only some tables have, by heading, if a line has any."""
-    found = {
+    cells_by_heading = {
         heading: [getattr(line, name) or DASH for line in lines]
         for name, heading in OPTIONAL_COLUMNS.items()
     }
-    return {heading: cells for heading, cells in found.items() if set(cells) != {DASH}}
+    return {heading: cells for heading, cells in cells_by_heading.items() if set(cells) != {DASH}}
 
 
 def tabulate_lines(lines: Sequence[TableLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

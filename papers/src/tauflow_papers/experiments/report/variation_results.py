@@ -40,8 +40,8 @@ def read_variations(
 ) -> tuple[list[VariationRuns], list[str]]:
     """Return the runs of a table's rows with other settings.
 
-    They are in files of their own, as ``tauflow reproduce TABLE --set`` writes them. Of a row that
-    searches those of the setting with the best validation score are returned.
+    ``tauflow reproduce TABLE --set`` writes them to separate files. Of a row that searches, the
+    runs of the setting with the best validation score are returned.
 
     Args:
         experiment: the table.
@@ -55,7 +55,7 @@ def read_variations(
         DataError: a line is whole JSON but not a record.
     """
     ready = {row.name: row for row in experiment.rows if row.status == READY}
-    found: list[VariationRuns] = []
+    groups: list[VariationRuns] = []
     warnings: list[str] = []
     for path in sorted(results_dir.glob(f"{glob.escape(experiment.name)}{VARIATION_INFIX}*.jsonl")):
         if path.stem in known or not path.is_file():
@@ -64,8 +64,10 @@ def read_variations(
         warnings += torn
         for name, row in ready.items():
             runs = [r for r in records if r.row == name and r.status == DONE]
-            found += _group_row_runs(experiment, row, runs)
-    return sorted(_merge_variations(found), key=lambda one: list(ready).index(one.row)), warnings
+            groups += _group_row_runs(experiment, row, runs)
+    return sorted(
+        _merge_variations(groups), key=lambda variation: list(ready).index(variation.row)
+    ), warnings
 
 
 def _group_row_runs(
@@ -73,15 +75,15 @@ def _group_row_runs(
 ) -> list[VariationRuns]:
     """Return a row's runs of one file, by what is different in them.
 
-    Of a row that searches those of the setting that it would take: by the metric that selects
-    epochs, on the validation part, of the first seed. Runs on the data that it searches on are none
-    of the row's.
+    Of a row that searches, these are the runs of the setting that it would take: by the metric
+    that selects epochs, on the validation part, of the first seed. Runs on the data that it
+    searches on do not belong to the row.
     """
     groups: dict[str, list[RunRecord]] = {}
     searching = _get_search_data_options(experiment, row)
     for record in runs:
-        own = _flatten_config(record.config)
-        of_search = searching and all(own.get(name) == v for name, v in searching.items())
+        options = _flatten_config(record.config)
+        of_search = searching and all(options.get(name) == v for name, v in searching.items())
         if record.test is not None and not of_search:
             key = json.dumps(_find_changes(experiment, row, record), sort_keys=True)
             groups.setdefault(key, []).append(record)
@@ -96,9 +98,9 @@ def _get_search_data_options(experiment: Experiment, row: Row) -> dict[tuple[str
     """Return the data options of a row's search that are not those of the row itself."""
     if row.search_part is None:
         return {}
-    own = _flatten_config(make_job(experiment, row, 0, row.search[0]).config)
+    settings_of_table = _flatten_config(make_job(experiment, row, 0, row.search[0]).config)
     other = _flatten_config(make_search_jobs(experiment, row)[0].config)
-    return {k: v for k, v in other.items() if k[0] == "data" and own.get(k) != v}
+    return {k: v for k, v in other.items() if k[0] == "data" and settings_of_table.get(k) != v}
 
 
 def _get_rank_score(records: Iterable[RunRecord], metric: str) -> float:
@@ -111,12 +113,12 @@ def _get_rank_score(records: Iterable[RunRecord], metric: str) -> float:
     return value if METRICS[metric].higher_is_better else -value
 
 
-def _merge_variations(found: Iterable[VariationRuns]) -> list[VariationRuns]:
+def _merge_variations(variations: Iterable[VariationRuns]) -> list[VariationRuns]:
     """Join what is the same in several files; a run counts once."""
     groups: dict[tuple[str, str], dict[str, RunRecord]] = {}
-    for one in found:
-        key = one.row, json.dumps(one.changes, sort_keys=True)
-        groups.setdefault(key, {}).update({run.config_hash: run for run in one.records})
+    for variation in variations:
+        key = variation.row, json.dumps(variation.changes, sort_keys=True)
+        groups.setdefault(key, {}).update({run.config_hash: run for run in variation.records})
     return [
         VariationRuns(
             row, json.loads(changes), tuple(sorted(runs.values(), key=lambda run: run.seed))
@@ -131,9 +133,9 @@ def _find_changes(experiment: Experiment, row: Row, record: RunRecord) -> dict[s
     Of a row that searches, what it searches is told, too. What a run does not say had no name yet
     when it was made.
     """
-    own = _flatten_config(make_job(experiment, row, record.seed).config)
+    planned = _flatten_config(make_job(experiment, row, record.seed).config)
     run = _flatten_config(record.config)
-    changes = {name: value for name, value in run.items() if own.get(name) != value}
+    changes = {name: value for name, value in run.items() if planned.get(name) != value}
     if changes:
         changes.update(
             {name: run[name] for name in get_searched_settings(experiment, row) if name in run}
@@ -150,8 +152,12 @@ def get_searched_settings(experiment: Experiment, row: Row) -> dict[tuple[str, s
     tried = [
         _flatten_config(make_job(experiment, row, 0, setting).config) for setting in row.search
     ]
-    values = {name: [one[name] for one in tried] for name in (tried[0] if tried else ())}
-    return {name: own for name, own in values.items() if any(value != own[0] for value in own)}
+    values = {name: [setting[name] for setting in tried] for name in (tried[0] if tried else ())}
+    return {
+        name: choices
+        for name, choices in values.items()
+        if any(value != choices[0] for value in choices)
+    }
 
 
 def is_at_search_boundary(experiment: Experiment, row: Row, record: RunRecord) -> bool:
@@ -179,11 +185,11 @@ def _flatten_config(config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
 def describe_variations(variations: Iterable[VariationRuns], row: Row, ddof: int) -> str:
     """Return what the runs of a row with other settings gave, in one sentence; empty without."""
     texts = []
-    for one in variations:
-        if one.row == row.name:
-            scores = [record.test for record in one.records if record.test is not None]
+    for variation in variations:
+        if variation.row == row.name:
+            scores = [record.test for record in variation.records if record.test is not None]
             runs = "1 run" if len(scores) == 1 else f"{len(scores)} runs"
             mean, std = compute_mean_std(scores, ddof)
-            names = ", ".join(f"{name} {value}" for name, value in one.changes.items())
+            names = ", ".join(f"{name} {value}" for name, value in variation.changes.items())
             texts.append(f"{names}: {format_mean_std(mean, std, None, row.metric)} ({runs})")
     return f"With other settings: {'; '.join(texts)}." if texts else ""

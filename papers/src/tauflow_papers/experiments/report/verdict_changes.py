@@ -15,7 +15,7 @@ CHANGES_FILE = "CHANGED_VERDICTS.md"
 _HEADERS = ("table", "row", "before", "now", "why")
 
 
-def write_changes(before: Path, found: ResultsSummary, target: Path) -> Path:
+def write_changes(before: Path, summary: ResultsSummary, target: Path) -> Path:
     """Write the list.
 
     Args:
@@ -24,7 +24,7 @@ def write_changes(before: Path, found: ResultsSummary, target: Path) -> Path:
         target: the folder to write to.
     """
     old = read_verdicts((before / REPORT_FILE).read_text(encoding="utf-8"))
-    rows = list(_list_changes(old, found))
+    rows = list(_list_changes(old, summary))
     counts: dict[str, int] = {}
     for _, _, was, now, _ in rows:
         counts[f"{was} -> {now}"] = counts.get(f"{was} -> {now}", 0) + 1
@@ -59,15 +59,15 @@ def read_verdicts(report: str) -> dict[tuple[str, str], str]:
 
 
 def _list_changes(
-    old: dict[tuple[str, str], str], found: ResultsSummary
+    old: dict[tuple[str, str], str], summary: ResultsSummary
 ) -> Iterator[tuple[str, str, str, str, str]]:
-    for one in found.published:
-        for entry in one.entries:
+    for table in summary.published:
+        for entry in table.entries:
             title = entry.line.model
-            was = old.get((one.experiment.name, title), "not shown")
+            was = old.get((table.experiment.name, title), "not shown")
             now = entry.judgement if entry.records else ""
             if (was in VERDICTS or was == "unfinished" or now) and was != now:
-                yield one.experiment.name, title, was, now or "not judged", _explain(entry)
+                yield table.experiment.name, title, was, now or "not judged", _explain(entry)
 
 
 def _explain(entry: RowSummary) -> str:
