@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run in a process of its own, in which Triton interprets and one thread computes."""
+    """Run in a separate process, in which Triton interprets and one thread computes."""
     if arguments.out is None and arguments.against is None:
         sys.exit("frozen-kernels: name a file with --out or --against")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
