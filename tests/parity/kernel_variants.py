@@ -122,7 +122,7 @@ def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
 
 
 ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
-"""The kernels that run where the tests run; those for GPUs have tests of their own."""
+"""The kernels that run where the tests run; those for GPUs have separate tests."""
 
 RECORDED = [spec for spec in KERNELS if spec.function is run_traced]
 """The traced steps, one for every cell; ``test_traced_sequences.py`` is about all of them."""

@@ -44,15 +44,15 @@ def leaves(call):
 def values_and_gradients(run, call):
     results = run(call)
     pulls = [torch.linspace(-1, 1, out.numel()).to(out).view_as(out) for out in results]
-    found = torch.autograd.grad(results, leaves(call), pulls, allow_unused=True)
+    gradients = torch.autograd.grad(results, leaves(call), pulls, allow_unused=True)
     none = [torch.zeros_like(leaf) for leaf in leaves(call)]
-    return [*results, *(z if g is None else g for g, z in zip(found, none, strict=True))]
+    return [*results, *(z if g is None else g for g, z in zip(gradients, none, strict=True))]
 
 
 def assert_close(actual, expected, tolerance=1e-5):
-    for one, other in zip(actual, expected, strict=True):
+    for value, other in zip(actual, expected, strict=True):
         unit = max([1.0, *other.detach().abs().flatten().tolist()])
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * unit)
+        torch.testing.assert_close(value, other, rtol=tolerance, atol=tolerance * unit)
 
 
 class Spike(torch.autograd.Function):

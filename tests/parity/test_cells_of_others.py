@@ -27,10 +27,12 @@ class Leaky(AbstractCell):
 
     compiled = True
 
-    def __init__(self, input_size=INPUTS, hidden_size=NEURONS, change=None, gain=1.0, kept=None):
+    def __init__(
+        self, input_size=INPUTS, hidden_size=NEURONS, change=None, gain=1.0, parameter=None
+    ):
         super().__init__(input_size, hidden_size)
         self.linear = nn.Linear(input_size + hidden_size, hidden_size)
-        self.change, self.gain, self._kept = change, gain, kept
+        self.change, self.gain, self._parameter = change, gain, parameter
         self.register_buffer("count", torch.zeros(()))
         self.register_buffer("mean", torch.zeros(hidden_size))
 
@@ -41,7 +43,7 @@ class Leaky(AbstractCell):
 
 
 class FitzHughNagumo(AbstractCell):
-    """Two parts of the state, a cube, and a readout of its own."""
+    """Two parts of the state, a cube, and a readout."""
 
     compiled = True
 
@@ -264,8 +266,8 @@ def test_checkpoints_and_batches_that_end_at_different_times():
         y, last = rnn(x, lengths=[40, 38, 13, 5, 2, 1])
         ((y**3).sum() + (last**3).sum()).backward()
         results.append([y, last, *(p.grad for p in rnn.parameters())])
-    for found in results[1:]:
-        assert_close(found, results[0])
+    for outcome in results[1:]:
+        assert_close(outcome, results[0])
 
 
 def test_plain_steps_are_taken_where_they_are_faster():
@@ -309,7 +311,7 @@ def test_a_cell_that_does_not_say_so_is_stepped():
         rnn.cell.linear.bias.zero_()
         y, _ = rnn(torch.zeros(1, 40, INPUTS), torch.zeros(1, NEURONS))
     added = y[0, 1:, 0] - y[0, :-1, 0] * np.exp(-1)
-    assert len({round(float(one), 6) for one in added}) > 30
+    assert len({round(float(number), 6) for number in added}) > 30
     with pytest.raises(BackendError, match="Noisy does not say compiled = True"):
         select_kernel(call_of(rnn.cell), "numba")
     assert "does not say compiled = True" in str(rnn.explain(torch.zeros(1, 40, INPUTS)))
@@ -359,26 +361,26 @@ def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change
         (y.sum() + last.sum()).backward()
         with torch.no_grad():
             again, _ = rnn(x, h)
-        kept = [rnn.cell.count, rnn.cell.mean]
+        statistics = [rnn.cell.count, rnn.cell.mean]
         grads = [parameter.grad for parameter in rnn.parameters()]
-        results.append([y, last, again, *grads, *kept])
+        results.append([y, last, again, *grads, *statistics])
         if backend == "auto":
             call = KernelCall(rnn.cell, x, h, torch.ones(4, 30, 1))
             assert re.search(reason, get_kernels(rnn.cell)[0].unsupported_reason(call))
             with pytest.raises(BackendError, match=reason):
                 select_kernel(call, "numba")
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for value, other in zip(*results, strict=True):
+        torch.testing.assert_close(value, other, rtol=0, atol=0)
 
 
 def test_inference_mode_is_as_good():
     call = call_of(Leaky(), steps=30)
     with torch.inference_mode():
         inside = call_of(call.cell, steps=30)
-        for one in (call, inside):
-            row = select_kernel(one, "auto")
+        for each in (call, inside):
+            row = select_kernel(each, "auto")
             assert row is not None
-            assert_close(row.run(one), reference_loop(one))
+            assert_close(row.run(each), reference_loop(each))
     with torch.no_grad():
         assert select_kernel(call, "auto") is not None
     assert select_kernel(call, "auto") is not None
@@ -434,7 +436,7 @@ def test_other_dtypes_take_plain_steps(dtype):
     assert select_kernel(KernelCall(rnn.cell, x, h, x.new_ones(2, 30, 1)), "auto") is None
 
 
-def test_a_cell_with_weights_of_two_dtypes_is_not_recorded():
+def test_a_cell_with_weights_of_two_dtypes_is_not_traced():
     cell = Leaky(change=lambda cell, x, h, after: after.to(cell.wide).mul(cell.wide).to(h))
     cell.wide = nn.Parameter(torch.ones(NEURONS, dtype=torch.float64))
     call = call_of(cell, steps=30)

@@ -75,10 +75,10 @@ def test_eleven_lengths_are_compiled_once(name):
     )
     compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=True)
     for steps in LENGTHS:
-        found, expected = call(compiled, rnn, steps), call(rnn, rnn, steps)
-        assert torch.equal(found[0], expected[0])  # the same loops ran
-        for one, other in zip(found[1:], expected[1:], strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        result, expected = call(compiled, rnn, steps), call(rnn, rnn, steps)
+        assert torch.equal(result[0], expected[0])  # the same loops ran
+        for gradient, other in zip(result[1:], expected[1:], strict=True):
+            torch.testing.assert_close(gradient, other, rtol=1e-5, atol=1e-5)
     ours, (nodes,) = operators(counter)
     assert ours == ["tauflow.sequence.default"] * len(rnn.cells)
     assert nodes < 140  # the loop over 10 steps had from 258 up to 1260 of them, for each cell
@@ -113,30 +113,30 @@ def test_a_traced_step_is_one_operator(name):
 def test_a_traced_step_has_second_derivatives(name):
     torch.manual_seed(0)
     rnn, x = tauflow.build(name, 3, 5), torch.randn(2, 3, 3, requires_grad=True)
-    found = []
+    derivatives = []
     for run in (rnn, torch.compile(rnn, backend="eager", fullgraph=True)):
         (slope,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
-        found.append(
+        derivatives.append(
             torch.autograd.grad(slope.square().sum(), [*rnn.parameters()], allow_unused=True)
         )
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
+    for derivative, other in zip(*derivatives, strict=True):
+        torch.testing.assert_close(derivative, other)
 
 
 def test_cells_of_other_options_are_compiled_again():
-    x, found = torch.randn(2, 4, 3), []
+    x, outputs = torch.randn(2, 4, 3), []
     rnn = tauflow.GNODE(3, 5)
     for module in (rnn, rnn.replace(tau=3.0), copy.deepcopy(rnn)):
         compiled = torch.compile(module, backend="eager", fullgraph=True)
-        found.append(compiled(x)[0])
-        torch.testing.assert_close(found[-1], module(x)[0])
-    assert not torch.allclose(found[0], found[1])
-    torch.testing.assert_close(found[0], found[2])
+        outputs.append(compiled(x)[0])
+        torch.testing.assert_close(outputs[-1], module(x)[0])
+    assert not torch.allclose(outputs[0], outputs[1])
+    torch.testing.assert_close(outputs[0], outputs[2])
 
 
 def test_a_cell_that_is_parametrized_is_compiled_again():
     torch.manual_seed(0)
-    rnn, x, found = tauflow.GNODE(3, 5), torch.randn(2, 4, 3), []
+    rnn, x, outputs = tauflow.GNODE(3, 5), torch.randn(2, 4, 3), []
     compiled = torch.compile(rnn, backend="eager", fullgraph=True)
     for change in (
         lambda: None,
@@ -144,10 +144,10 @@ def test_a_cell_that_is_parametrized_is_compiled_again():
         lambda: parametrize.remove_parametrizations(rnn.cell, "W_x", leave_parametrized=False),
     ):
         change()
-        found.append(compiled(x)[0])
-        torch.testing.assert_close(found[-1], rnn(x)[0])
-    assert not torch.allclose(found[0], found[1])
-    torch.testing.assert_close(found[0], found[2])
+        outputs.append(compiled(x)[0])
+        torch.testing.assert_close(outputs[-1], rnn(x)[0])
+    assert not torch.allclose(outputs[0], outputs[1])
+    torch.testing.assert_close(outputs[0], outputs[2])
 
 
 def test_threads_share_a_compiled_module():
@@ -170,8 +170,8 @@ def test_threads_share_a_compiled_module():
 
     with ThreadPoolExecutor(len(inputs)) as pool:
         for results, ours in zip(pool.map(run, inputs), expected, strict=True):
-            for found in results:
-                assert_close(found, ours)
+            for result in results:
+                assert_close(result, ours)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -194,9 +194,9 @@ def test_lengths_and_absolute_times_stay_in_the_graph(dynamic):
     compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=dynamic)
     for steps in (4, 6):
         x = torch.randn(3, steps, 3)
-        given = {"t": torch.rand(3, steps).cumsum(1), "lengths": torch.tensor([steps, 2, 0])}
+        options = {"t": torch.rand(3, steps).cumsum(1), "lengths": torch.tensor([steps, 2, 0])}
         with torch.no_grad():
-            assert torch.equal(compiled(x, **given)[0], rnn(x, **given)[0])
+            assert torch.equal(compiled(x, **options)[0], rnn(x, **options)[0])
     assert operators(counter)[0] == ["tauflow.sequence.default"] * 2
 
 
@@ -219,11 +219,11 @@ def test_forms_survive_as_words(family):
         (x, dt), tensors = call.cell.precompute(call.x, call.dt)
         tensors = tensors or call.cell.packed_parameters()
         again = runs.decode(runs.encode(form))
-        found, expected = (
-            run_reference_steps(runs, one, None, x, call.h, dt, *tensors)[0]
-            for one in (again, form)
+        result, expected = (
+            run_reference_steps(runs, config, None, x, call.h, dt, *tensors)[0]
+            for config in (again, form)
         )
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("family", ["scales/numba"])
@@ -253,9 +253,11 @@ def test_operators_keep_what_they_promise(row, monkeypatch):
     given = example(spec, 1, 3, 4, **options)
     y, h = spec.function(given)
     (y.sum() + h.sum()).backward()
-    (forward, given), (backward, pulled) = seen
-    given = tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), given)
-    torch.library.opcheck(forward, given)
+    (forward, sample), (backward, pulled) = seen
+    sample = tree_map_only(
+        torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), sample
+    )
+    torch.library.opcheck(forward, sample)
     torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
 
 
@@ -263,9 +265,9 @@ def test_layouts_are_found_by_their_entries():
     for sparsity in (0.8, 0.1):
         cell = tauflow.LTC(3, tauflow.RandomSparse(12, sparsity=sparsity)).cell
         for name in ("synapses_x", "synapses"):
-            one, other = get_layout(cell, name), get_buffer_layout(getattr(cell, name))
+            layout, other = get_layout(cell, name), get_buffer_layout(getattr(cell, name))
             for a, b in zip(
-                one.forward + one.backward, other.forward + other.backward, strict=True
+                layout.forward + layout.backward, other.forward + other.backward, strict=True
             ):
                 assert (a == b).all()
             assert get_buffer_layout(getattr(cell, name)) is other
@@ -314,12 +316,12 @@ def test_a_program_of_torch_export_runs_without_this_library():
 def test_a_compiled_graph_has_second_derivatives():
     torch.manual_seed(0)
     rnn, x = MODULES["CfC"](), torch.randn(2, 3, 3, requires_grad=True)
-    found = []
+    derivatives = []
     for run in (rnn, torch.compile(rnn, backend="eager", fullgraph=True)):
         (slope,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
-        found.append(torch.autograd.grad(slope.square().sum(), list(rnn.parameters())))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
+        derivatives.append(torch.autograd.grad(slope.square().sum(), list(rnn.parameters())))
+    for derivative, other in zip(*derivatives, strict=True):
+        torch.testing.assert_close(derivative, other)
 
 
 def test_a_parameter_replaced_before_the_compiled_way_back_is_refused():

@@ -78,7 +78,10 @@ def test_it_is_the_step(name, options, masked, device, recordings):
     assert not recordings  # the shapes were new
     for _ in range(2):  # recorded, and replayed on memory used before
         assert_close(values_and_gradients(run_cuda_graph, call), expected)
-        assert [len(one.chunks) for one in recordings.values()] == [3, 3]  # of 4, 2 and 1 steps
+        assert [len(recording.chunks) for recording in recordings.values()] == [
+            3,
+            3,
+        ]  # of 4, 2 and 1 steps
     with torch.no_grad():
         assert_close(run_cuda_graph(call), expected[:2])
 
@@ -96,8 +99,8 @@ def test_in_double_precision(name, device):
     tensors = {k: getattr(call, k).detach().double().requires_grad_() for k in ("x", "h", "dt")}
     call = on(device, replace(call, **tensors))
     expected = values_and_gradients(reference_loop, call)
-    for found in thrice(call):
-        for actual, wanted in zip(found, expected, strict=True):
+    for results in thrice(call):
+        for actual, wanted in zip(results, expected, strict=True):
             torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-11)
 
 
@@ -111,8 +114,8 @@ def test_autocast_is_followed(name, device):
         plain = values_and_gradients(reference_loop, call)
         assert cuda_graph_trace_unsupported_reason(call) is None
         replayed = thrice(call)
-    for found in replayed:
-        for actual, rounded, wanted in zip(found, plain, exact, strict=True):
+    for results in replayed:
+        for actual, rounded, wanted in zip(results, plain, exact, strict=True):
             assert actual.dtype is rounded.dtype
             unit = max(1.0, wanted.abs().max().item())
             error = (rounded - wanted).abs().max().item()
@@ -127,8 +130,8 @@ def test_what_autocast_casts_is_a_recording_of_its_own(device):
     for _ in range(2):
         with torch.autocast(device, torch.bfloat16):
             thrice(call)
-        for found in thrice(call):
-            assert_close(found, expected)
+        for results in thrice(call):
+            assert_close(results, expected)
 
 
 @device
@@ -140,7 +143,7 @@ def test_lengths_share_a_recording_and_batches_do_not(device, recordings):
     assert_close(
         values_and_gradients(run_cuda_graph, longer), values_and_gradients(reference_loop, longer)
     )
-    assert [sorted(one.chunks) for one in recordings.values()] == [[1, 2, 4], [1, 2, 4]]
+    assert [sorted(recording.chunks) for recording in recordings.values()] == [[1, 2, 4], [1, 2, 4]]
     values_and_gradients(
         run_cuda_graph, on(device, replace(call_of("gru-ode", 4, 6), cell=call.cell))
     )
@@ -184,8 +187,8 @@ def test_a_matrix_is_told_from_its_transpose():
     A = 0.2 * torch.randn(6, 6)
     call = mixing(lambda z: torch.tanh(z @ A) @ A.t())
     expected = values_and_gradients(reference_loop, call)
-    for found in thrice(call):
-        assert_close(found, expected)
+    for results in thrice(call):
+        assert_close(results, expected)
 
 
 def test_under_autocast_no_cell_is_refused():
@@ -209,8 +212,8 @@ def test_cells_that_are_alike_but_for_their_parameters_share_a_recording(recordi
     for scale, call in enumerate(2 * calls):
         with torch.no_grad():
             call.cell.W_h.mul_(0.5 + scale)
-        found = values_and_gradients(run_cuda_graph, call)
-        assert_close(found, values_and_gradients(reference_loop, call))
+        results = values_and_gradients(run_cuda_graph, call)
+        assert_close(results, values_and_gradients(reference_loop, call))
     assert len(recordings) == 2
 
 
@@ -218,7 +221,7 @@ def test_memory_of_recordings_is_bounded(recordings, monkeypatch):
     monkeypatch.setattr(graph_loop, "_MAX_TOTAL_BYTES", 20_000)
     for call in 2 * [call_of("elman", 2, 4) for _ in range(12)]:
         values_and_gradients(run_cuda_graph, call)
-    assert 0 < sum(one.size for one in recordings.values()) <= 20_000
+    assert 0 < sum(recording.size for recording in recordings.values()) <= 20_000
 
 
 def test_random_numbers_of_the_check_are_drawn_where_their_generator_is():
@@ -228,7 +231,7 @@ def test_random_numbers_of_the_check_are_drawn_where_their_generator_is():
 
 
 @pytest.mark.parametrize("name", ["rnn-impute", "hippo-legs", "ltc-exp"])
-def test_a_cell_that_moves_is_recorded_anew(name):
+def test_a_cell_that_moves_is_captured_again(name):
     call = call_of(name, 2, 4)
     with torch.no_grad():
         _prepare_inputs(call)
@@ -244,7 +247,7 @@ def test_functions_of_ones_own_are_not_compared_number_by_number(monkeypatch):
     assert_close(run_cuda_graph(call), reference_loop(call))
 
 
-def test_functions_given_to_cells_of_the_library_are_not_recorded():
+def test_functions_given_to_cells_of_the_library_are_not_captured():
     call = call_of("gnode", 3, 9, {"activation": lambda z: torch.tanh(z)})
     assert "does not say compiled" in cuda_graph_trace_unsupported_reason(call)
 
@@ -259,8 +262,8 @@ def test_only_what_learns_gets_gradients(frozen):
     wanted = [leaf for leaf in leaves(call) if leaf.requires_grad] or [call.h]
     for _ in range(3):
         results = [run(call)[0].square().sum() for run in (run_cuda_graph, reference_loop)]
-        found, expected = (torch.autograd.grad(result, wanted) for result in results)
-        assert_close(found, expected)
+        gradients, expected = (torch.autograd.grad(result, wanted) for result in results)
+        assert_close(gradients, expected)
 
 
 def test_gradients_of_gradients():
@@ -356,6 +359,6 @@ def test_steps_are_taken_anew_in_checkpoints(monkeypatch):
     row = next(r for r in KERNELS if (r.cell, r.backend) == (type(model.cell), "graph"))
     monkeypatch.setattr(import_module("tauflow.sequence.unroll"), "select_kernel", lambda *_: row)
     for _ in range(3):
-        (found,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        (gradient,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
+        torch.testing.assert_close(gradient, wanted, rtol=1e-5, atol=1e-5)
     assert graph_loop._captured_loops

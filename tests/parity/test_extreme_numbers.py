@@ -52,8 +52,8 @@ def values_and_gradients(run, call: KernelCall) -> dict[str, Tensor | None]:
     y, last = run(call)
     named = {"x": call.x, "h": call.h, "dt": call.dt, **dict(call.cell.named_parameters())}
     loss = sum((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum() for out in (y, last))
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {"y": y, "last": last, **{f"d {n}": g for n, g in zip(named, found, strict=True)}}
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {"y": y, "last": last, **{f"d {n}": g for n, g in zip(named, gradients, strict=True)}}
 
 
 @pytest.mark.sampled(20)

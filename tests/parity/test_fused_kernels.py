@@ -100,7 +100,7 @@ def test_fused_is_close_to_the_reference_in_double_precision(row, size):
         actual, rounded, reference = (tensor.double() for tensor in tensors)
         largest = max(1.0, reference.abs().max().item())
         error, unavoidable = (
-            (found - reference).abs().max().item() / largest for found in (actual, rounded)
+            (value - reference).abs().max().item() / largest for value in (actual, rounded)
         )
         assert error < max(1e-6 if position < 2 else 1e-5, 2 * unavoidable)
 

@@ -61,9 +61,9 @@ def in_double(call: KernelCall) -> list[torch.Tensor]:
     before = next((p.dtype for p in call.cell.parameters()), torch.float32)
     call.cell.double()
     tensors = {k: getattr(call, k).detach().double().requires_grad_() for k in ("x", "h", "dt")}
-    found = values_and_gradients(reference_loop, replace(call, **tensors))
+    results = values_and_gradients(reference_loop, replace(call, **tensors))
     call.cell.to(before)
-    return found
+    return results
 
 
 def run(call: KernelCall) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,31 +112,31 @@ def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))
     expected = values_and_gradients(run, call)
     monkeypatch.setattr(kernel, "_MAX_FLOATS", 1000)  # two or three sequences at once
-    found = values_and_gradients(run, call)
-    assert_exact(found, expected)
+    results = values_and_gradients(run, call)
+    assert_exact(results, expected)
 
 
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", FOUR)
 def test_two_runs_give_the_same_bits(name, device):
     call = on(device, call_of(name, 5, 4, masked=True))
-    for one, other in zip(
+    for value, other in zip(
         values_and_gradients(run, call), values_and_gradients(run, call), strict=True
     ):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        torch.testing.assert_close(value, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", FOUR)
 @pytest.mark.parametrize("part", [0, 1], ids=["outputs", "last"])
 def test_a_loss_may_use_one_result_only(name, part, device):
     call = call_of(name, 3, 4)
-    found = []
-    for do, one in ((reference_loop, call), (run, on(device, call))):
-        result = do(one)[part]
-        to = torch.autograd.grad(pull(result), leaves(one), allow_unused=True)
-        pairs = zip(to, leaves(one), strict=True)
-        found.append([torch.zeros_like(leaf) if g is None else g for g, leaf in pairs])
-    assert max(map(error, *found[::-1])) < 1e-4
+    gradients = []
+    for do, call_of_run in ((reference_loop, call), (run, on(device, call))):
+        result = do(call_of_run)[part]
+        to = torch.autograd.grad(pull(result), leaves(call_of_run), allow_unused=True)
+        pairs = zip(to, leaves(call_of_run), strict=True)
+        gradients.append([torch.zeros_like(leaf) if g is None else g for g, leaf in pairs])
+    assert max(map(error, *gradients[::-1])) < 1e-4
 
 
 @pytest.mark.sampled(5)
@@ -145,23 +145,25 @@ def test_only_parameters_may_want_gradients(name, device):
     call = on(device, call_of(name, 3, 4, masked=True))
     tensors = {key: getattr(call, key).detach() for key in ("x", "h", "dt")}
     plain, parameters = replace(call, **tensors), list(call.cell.parameters())
-    found = []
-    for do, one in ((run, plain), (run, call)):
-        y, last = do(one)
-        found.append(torch.autograd.grad(pull(y, last), parameters, allow_unused=True))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    gradients = []
+    for do, call_of_run in ((run, plain), (run, call)):
+        y, last = do(call_of_run)
+        gradients.append(torch.autograd.grad(pull(y, last), parameters, allow_unused=True))
+    for call_of_run, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(call_of_run, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["lem", "gnode"])
 def test_second_derivatives_follow_the_step(name, device):
     call = on(device, call_of(name, 2, 3))
-    found = []
+    derivatives = []
     for do in (reference_loop, run):
         (to_x,) = torch.autograd.grad(do(call)[0].square().sum(), call.x, create_graph=True)
-        found.append(torch.autograd.grad(to_x.square().sum(), leaves(call), allow_unused=True))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+        derivatives.append(
+            torch.autograd.grad(to_x.square().sum(), leaves(call), allow_unused=True)
+        )
+    for derivative, other in zip(*derivatives, strict=True):
+        torch.testing.assert_close(other, derivative, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.sampled(3)
@@ -175,8 +177,8 @@ def test_inputs_may_lie_in_memory_as_they_like(name, device):
         return wide.transpose(0, 1).contiguous().transpose(0, 1)[..., 0].requires_grad_()
 
     strange = replace(call, **{key: scattered(getattr(call, key)) for key in ("x", "h", "dt")})
-    for one, other in zip(values_and_gradients(run, strange), expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    for value, other in zip(values_and_gradients(run, strange), expected, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-6, atol=1e-6)
 
 
 def test_parameters_are_read_at_every_call(device):
@@ -209,7 +211,7 @@ def test_double_precision_is_left_to_others(device):
     assert "float32" in generated_unsupported_reason(on(device, replace(call, **tensors)))
 
 
-def test_a_step_is_recorded_once_for_all_batches(device):
+def test_a_step_is_traced_once_for_all_batches(device):
     call = on(device, call_of("gnode", 5, 4))
     values_and_gradients(run, call)
     known = dict(kernel.TRACES.traces)
@@ -269,8 +271,8 @@ def auto(call: KernelCall, monkeypatch) -> object:
 )
 def test_auto_takes_what_was_measured(name, options, size, served, device, monkeypatch):
     call = on(device, call_of(name, *size, options))
-    found = auto(call, monkeypatch)
-    assert found is served if served else found in (None, run_cuda_graph)
+    served_by = auto(call, monkeypatch)
+    assert served_by is served if served else served_by in (None, run_cuda_graph)
     assert select_kernel(call, "triton") is not None
 
 

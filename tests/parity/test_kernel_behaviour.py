@@ -32,17 +32,19 @@ def leaves(call: KernelCall) -> list[Tensor]:
 
 def gradients(call: KernelCall, result: Tensor, **options: bool) -> list[Tensor]:
     pull = torch.linspace(-1, 1, result.numel()).view_as(result)
-    found = torch.autograd.grad((result * pull).sum(), leaves(call), allow_unused=True, **options)
+    own_gradients = torch.autograd.grad(
+        (result * pull).sum(), leaves(call), allow_unused=True, **options
+    )
     return [
         torch.zeros_like(leaf) if gradient is None else gradient
-        for leaf, gradient in zip(leaves(call), found, strict=True)
+        for leaf, gradient in zip(leaves(call), own_gradients, strict=True)
     ]
 
 
 def assert_close(actual: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(actual, expected, strict=True):
+    for value, other in zip(actual, expected, strict=True):
         unit = max(1.0, other.abs().max().item())
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
+        torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-5 * unit)
 
 
 @pytest.mark.parametrize("row", OWN, ids=name_of)
@@ -61,11 +63,11 @@ def test_leaves_without_gradients_are_left_out(row, frozen):
     for tensor in still:
         tensor.requires_grad_(False)
     wanted = [leaf for leaf in leaves(call) if leaf.requires_grad]
-    found = [
+    grads = [
         torch.autograd.grad(run(call)[0].square().sum(), wanted, materialize_grads=True)
         for run in (row[0].run, reference_loop)
     ]
-    assert_close(*found)
+    assert_close(*grads)
 
 
 @pytest.mark.parametrize("row", OWN, ids=name_of)
@@ -75,9 +77,9 @@ def test_a_kept_graph_gives_the_same_gradients_again(row):
     first = gradients(call, y, retain_graph=True)
     second = gradients(call, y, retain_graph=True)
     last = gradients(call, y)
-    for one, two, three in zip(first, second, last, strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
-        torch.testing.assert_close(one, three, rtol=0, atol=0)
+    for value, two, three in zip(first, second, last, strict=True):
+        torch.testing.assert_close(value, two, rtol=0, atol=0)
+        torch.testing.assert_close(value, three, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)
@@ -86,9 +88,9 @@ def test_two_runs_do_not_share_memory(row):
     other = KernelCall(call.cell, 2 * call.x, call.h, call.dt)
     alone = gradients(call, row[0].run(call)[0])
     y, _ = row[0].run(call)
-    kept = y.clone()
+    copy_of_y = y.clone()
     row[0].run(other)
-    torch.testing.assert_close(y, kept, rtol=0, atol=0)
+    torch.testing.assert_close(y, copy_of_y, rtol=0, atol=0)
     assert_close(gradients(call, y), alone)
 
 
@@ -143,7 +145,7 @@ def test_incoming_gradients_may_lie_in_memory_as_they_like(row, masked):
     if masked and not takes_masks(row[0]):
         pytest.skip(reason="this kernel leaves masked calls to the reference")
     call = example(row[0], 4, 5, 6, masked=masked, **row[1])
-    found = []
+    grads = []
     for run in (row[0].run, reference_loop):
         results = run(call)
         pulls = [
@@ -151,10 +153,10 @@ def test_incoming_gradients_may_lie_in_memory_as_they_like(row, masked):
             for value in results
         ]
         assert not any(pull.is_contiguous() for pull in pulls)
-        given = [pull.clone() for pull in pulls]
-        found.append(torch.autograd.grad(results, leaves(call), pulls, allow_unused=True))
-        assert_close(pulls, given)
-    assert_close(*([value for value in values if value is not None] for values in found))
+        copies = [pull.clone() for pull in pulls]
+        grads.append(torch.autograd.grad(results, leaves(call), pulls, allow_unused=True))
+        assert_close(pulls, copies)
+    assert_close(*([value for value in values if value is not None] for values in grads))
 
 
 @pytest.mark.parametrize("row", OWN, ids=name_of)
@@ -200,18 +202,18 @@ def test_the_number_of_threads_changes_nothing(row, batch):
 def test_python_threads_may_run_at_once(row):
     calls = [example(row[0], 3, steps, 6, **row[1]) for steps in (4, 5, 6, 7)]
     expected = [gradients(call, row[0].run(call)[0]) for call in calls]
-    found: dict[int, list[list[Tensor]]] = {at: [] for at in range(len(calls))}
+    gradients_of_calls: dict[int, list[list[Tensor]]] = {at: [] for at in range(len(calls))}
 
     def work(at: int) -> None:
         for _ in range(5):
-            found[at].append(gradients(calls[at], row[0].run(calls[at])[0]))
+            gradients_of_calls[at].append(gradients(calls[at], row[0].run(calls[at])[0]))
 
-    threads = [threading.Thread(target=work, args=(at,)) for at in found]
+    threads = [threading.Thread(target=work, args=(at,)) for at in gradients_of_calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for at, results in found.items():
+    for at, results in gradients_of_calls.items():
         assert len(results) == 5
         for result in results:
             assert_close(result, expected[at])
@@ -262,17 +264,17 @@ def test_a_mask_that_is_filled_anew_changes_no_gradient(name, backend):
     want = torch.autograd.grad(rnn(x, mask=mask)[0].square().sum(), parameters, allow_unused=True)
     loss = rnn(x, mask=mask)[0].square().sum()
     mask.fill_(False)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    for own, other in zip(found, want, strict=True):
-        assert (own is None) == (other is None)
-        assert own is None or torch.equal(own, other)
+    grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for gradient, other in zip(grads, want, strict=True):
+        assert (gradient is None) == (other is None)
+        assert gradient is None or torch.equal(gradient, other)
 
 
 @pytest.mark.parametrize("activation", ["lecun_tanh", "tanh", "sigmoid"])
 @pytest.mark.parametrize("size", [1e5, 1e9])
 def test_a_saturated_unit_has_no_slope(activation, size):
     """Of features as large as seconds since 1970 any rest of a slope becomes a gradient."""
-    found = []
+    grads = []
     for backend in ("numba", "reference"):
         torch.manual_seed(0)
         rnn = tauflow.CfC(
@@ -286,9 +288,9 @@ def test_a_saturated_unit_has_no_slope(activation, size):
         x = torch.randn(4, 6, 3)
         x[..., 2] = size
         rnn(x)[0].square().sum().backward()
-        found.append([p.grad for p in rnn.parameters()])
-    for own, other in zip(*found, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()))
+        grads.append([p.grad for p in rnn.parameters()])
+    for gradient, other in zip(*grads, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()))
 
 
 @pytest.mark.parametrize("first", ["their own", "plain"])
@@ -298,14 +300,14 @@ def test_weights_may_be_plain_tensors(name, first):
     rnn, x = tauflow.build(name, 3, 6), torch.randn(2, 12, 3)
     if first == "their own":
         rnn(x)
-    given = {k: (0.9 * v.detach()).requires_grad_() for k, v in rnn.named_parameters()}
-    found = []
+    weights = {k: (0.9 * v.detach()).requires_grad_() for k, v in rnn.named_parameters()}
+    results = []
     for backend in ("numba", "reference"):
         rnn.backend = backend
-        y, _ = torch.func.functional_call(rnn, given, (x,))
-        found.append([y, *torch.autograd.grad(y.square().sum(), [*given.values()])])
-    for own, plain in zip(*found, strict=True):
-        torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
+        y, _ = torch.func.functional_call(rnn, weights, (x,))
+        results.append([y, *torch.autograd.grad(y.square().sum(), [*weights.values()])])
+    for value, plain in zip(*results, strict=True):
+        torch.testing.assert_close(value, plain, rtol=1e-4, atol=1e-5)
     rnn.backend = "numba"
     y, expected = rnn(x)[0], reference_loop(KernelCall(rnn.cell, x, *state_and_gaps(rnn, x)))[0]
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)  # and its own again
@@ -324,7 +326,9 @@ def test_transforms_take_the_plain_steps(name):
     """In single precision, over enough steps for every kernel to be worth it."""
     torch.manual_seed(0)
     rnn, x = tauflow.build(name, 3, 4), torch.randn(2, 9, 3)
-    given = x.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(rnn(given)[0].sum(), given)
-    found = torch.func.grad(lambda x: rnn(x)[0].sum())(x)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+    leaf = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(rnn(leaf)[0].sum(), leaf)
+    gradient = torch.func.grad(lambda x: rnn(x)[0].sum())(x)
+    torch.testing.assert_close(
+        gradient, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max())
+    )

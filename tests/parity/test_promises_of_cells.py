@@ -45,12 +45,12 @@ def outputs(rnn: tauflow.RNN, backend: str = "auto") -> list[Tensor]:
     x = torch.linspace(-1, 1, 4 * 12 * 3).view(4, 12, 3)
     y, h = rnn(x, dt=torch.linspace(0.1, 1, 48).view(4, 12))
     grads = torch.autograd.grad(y.square().sum(), list(rnn.parameters()), allow_unused=True)
-    return [y, h, *(torch.zeros(()) if one is None else one for one in grads)]
+    return [y, h, *(torch.zeros(()) if gradient is None else gradient for gradient in grads)]
 
 
 def assert_followed(rnn: tauflow.RNN) -> None:
-    for found, expected in zip(outputs(rnn), outputs(rnn, "reference"), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for output, expected in zip(outputs(rnn), outputs(rnn, "reference"), strict=True):
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 
 def why_not(cell: AbstractCell) -> str:
@@ -58,7 +58,7 @@ def why_not(cell: AbstractCell) -> str:
     return get_kernels(cell)[0].unsupported_reason(call) or ""
 
 
-def doubling_hook(module, given, out):
+def doubling_hook(module, args, out):
     return 2 * out
 
 
@@ -103,7 +103,7 @@ def test_options_are_fixed_and_a_stream_agrees():
     stream, x = rnn.stream(2), torch.randn(2, 9, 3)
     with pytest.raises(ArgumentError, match=r"settings is fixed .* cell\.replace\(settings=\.\.\."):
         rnn.cell.settings = [2.0]
-    stepped = torch.stack([stream.step(one) for one in x.unbind(1)], 1)
+    stepped = torch.stack([stream.step(sample) for sample in x.unbind(1)], 1)
     torch.testing.assert_close(stepped, rnn(x)[0].detach())
 
 
@@ -160,9 +160,9 @@ def test_a_power_of_one_row_is_no_constant(rows):
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 3.0])
 def test_a_power_does_not_depend_on_the_value_of_a_tensor(exponent):
-    given = torch.ones(1, 1), torch.full((1, 1), exponent)
+    example_inputs = torch.ones(1, 1), torch.full((1, 1), exponent)
     with pytest.raises(TracingError, match="no powers of tensors"):
-        lower_step(lambda h, dt: (h, h * 2**dt), *given)
+        lower_step(lambda h, dt: (h, h * 2**dt), *example_inputs)
 
 
 def _first_linear(cell: AbstractCell) -> nn.Linear:
@@ -260,11 +260,11 @@ def test_features_of_torch_go_on_working(name):
     assert rnn.double()(x.double())[0].dtype is torch.float64
     torch.testing.assert_close(rnn.float()(x)[0], expected)
     path, weight = next((n, p) for n, p in rnn.cell.named_parameters() if p.ndim == 2)
-    owner, _, own = path.rpartition(".")
+    owner, _, name_of_weight = path.rpartition(".")
     part = rnn.cell.get_submodule(owner)
-    parametrizations.weight_norm(part, own)
+    parametrizations.weight_norm(part, name_of_weight)
     torch.testing.assert_close(rnn(x)[0], expected, rtol=1e-4, atol=1e-5)
     rnn(x)[0].sum().backward()
-    nn.utils.parametrize.remove_parametrizations(part, own)
+    nn.utils.parametrize.remove_parametrizations(part, name_of_weight)
     torch.testing.assert_close(rnn(x)[0], expected, rtol=1e-4, atol=1e-5)
-    assert weight.shape == getattr(part, own).shape
+    assert weight.shape == getattr(part, name_of_weight).shape

@@ -88,11 +88,11 @@ def test_a_trace_is_the_graph_of_make_fx(name, options):
     named = dict(call.cell.named_parameters())
 
     def step(x, h, dt, *parameters):
-        own = dict(zip(named, parameters, strict=True))
-        return functional_call(call.cell, own, (x, h, dt))
+        values = dict(zip(named, parameters, strict=True))
+        return functional_call(call.cell, values, (x, h, dt))
 
     graph = make_fx(step)(
-        *(one.detach() for one in (call.x[:, 0], call.h, call.dt[:, 0], *named.values()))
+        *(tensor.detach() for tensor in (call.x[:, 0], call.h, call.dt[:, 0], *named.values()))
     )
 
     def run(call):
@@ -143,16 +143,16 @@ def test_a_rule_is_the_operation_in_double_precision(name):
     for seed in range(5):
         call = sample(SAMPLES[name], seed)
         assert traced_unsupported_reason(call) is None
-        found = values_and_gradients(run_traced, call)
+        results = values_and_gradients(run_traced, call)
         with torch.no_grad():
-            assert_close(run_traced(call), found[:2])
+            assert_close(run_traced(call), results[:2])
         call.cell.double()
         exact = KernelCall(
             call.cell,
-            *(one.detach().double().requires_grad_() for one in (call.x, call.h, call.dt)),
+            *(tensor.detach().double().requires_grad_() for tensor in (call.x, call.h, call.dt)),
         )
         expected = values_and_gradients(reference_loop, exact)
-        assert_close(found, [one.float() for one in expected])
+        assert_close(results, [value.float() for value in expected])
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -56,7 +56,7 @@ def test_sizes_of_one(name, options):
 
 
 @pytest.mark.parametrize("name", UNRECORDED)
-def test_what_cannot_be_recorded_says_why(name):
+def test_what_cannot_be_traced_says_why(name):
     call = call_of(name, 2, 9)
     assert UNRECORDED[name] in traced_unsupported_reason(call)
     with pytest.raises(BackendError, match=UNRECORDED[name]):
@@ -112,8 +112,8 @@ def test_only_what_learns_gets_gradients(frozen):
         call.cell.requires_grad_(False)
     wanted = [leaf for leaf in leaves(call) if leaf.requires_grad]
     results = [run(call)[0].square().sum() for run in (run_traced, reference_loop)]
-    found, expected = (torch.autograd.grad(result, wanted) for result in results)
-    assert_close(found, expected)
+    gradients, expected = (torch.autograd.grad(result, wanted) for result in results)
+    assert_close(gradients, expected)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 33])
@@ -144,7 +144,7 @@ def test_the_way_back_may_have_other_threads(there, back):
         torch.set_num_threads(before)
 
 
-def test_steps_that_look_at_numbers_or_draw_some_are_not_recorded():
+def test_steps_that_look_at_numbers_or_draw_some_are_not_traced():
     module = torch.nn.Linear(2, 2)
     h = torch.ones(1, 2)
     with pytest.raises(TracingError, match="looks at numbers"):
@@ -165,26 +165,26 @@ def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
             return torch.tanh(h * self.w) * torch.exp(self.w) + self.w
 
     module, h = Twice(), torch.tensor([[0.2, 0.4], [1.0, -1.0]])
-    graph, met, prelude = capture_step(module, module, (), h)
+    graph, values_of_trace, prelude = capture_step(module, module, (), h)
     (expected,) = torch.autograd.grad(module(h).sum(), module.w)
-    (found,) = torch.autograd.grad(graph.run([h], met).sum(), module.w)
-    torch.testing.assert_close(found, expected)
-    (found,) = torch.autograd.grad(graph.run([h], prelude.run(module, ())).sum(), module.w)
-    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(graph.run([h], values_of_trace).sum(), module.w)
+    torch.testing.assert_close(gradient, expected)
+    (gradient,) = torch.autograd.grad(graph.run([h], prelude.run(module, ())).sum(), module.w)
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_one_tensor_under_two_names_may_become_two():
     call = call_of("gru", 3, 9, sizes=(6, 6))
-    own = call.cell.W_h
+    W_h = call.cell.W_h
     call.cell.W_h = call.cell.W_x
     run_traced(call)
-    call.cell.W_h = own
+    call.cell.W_h = W_h
     expected = values_and_gradients(reference_loop, call)
     assert_close(values_and_gradients(run_traced, call), expected)
 
 
 class Scaled(torch.nn.Module):
-    """Scales a tensor by a number that nobody sees."""
+    """Scales a tensor by a number that a trace does not see."""
 
     _factor = 1.0
 
@@ -245,7 +245,7 @@ def test_a_number_that_a_function_of_ones_own_reads_may_change(name, learns):
             assert_close([torch.stack(outputs, 1)], [expected[0].detach()])
 
 
-def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
+def test_every_cell_has_a_traced_step_but_those_with_faster_loops():
     cells = {entry.cell for entry in MODELS.values()} | {EstimatingRITSCell}
     faster = {tauflow.cells.LTCCell, tauflow.cells.LRCCell}
     assert {spec.cell for spec in RECORDED} == cells - faster
@@ -280,7 +280,7 @@ def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced
     assert (row is not None and row.function is run_traced) is traced
 
 
-def test_a_state_of_other_rows_is_told_before_anything_is_recorded():
+def test_a_state_of_other_rows_is_told_before_anything_is_traced():
     call = call_of("gnode", 4, 20)
     with pytest.raises(ShapeError, match="h has shape"):
         select_kernel(replace(call, h=call.h[:3]), "auto")

@@ -33,10 +33,10 @@ def test_kernels_fit_the_processors(capability, tmp_path, request):
     command = [sys.executable, str(script), str(capability), *few]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
-    assert len(found) >= 4
-    assert {name: use for name, use in found.items() if use["spills"] > SPILLS} == {}
+    resources = json.loads(run.stdout)
+    assert len(resources) >= 4
+    assert {name: use for name, use in resources.items() if use["spills"] > SPILLS} == {}
     room = SHARED[capability]
-    assert {name: use for name, use in found.items() if use["shared"] > room} == {}
-    assert {n: u for n, u in found.items() if u["shared"] > u.get("planned", room)} == {}
-    assert all(0 < use["registers"] <= 255 for use in found.values())
+    assert {name: use for name, use in resources.items() if use["shared"] > room} == {}
+    assert {n: u for n, u in resources.items() if u["shared"] > u.get("planned", room)} == {}
+    assert all(0 < use["registers"] <= 255 for use in resources.values())

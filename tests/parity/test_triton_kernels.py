@@ -98,8 +98,8 @@ def test_inputs_may_lie_in_memory_as_they_like(spec, size, options, device):
     mask = torch.stack([call.mask, ~call.mask], dim=-1)[..., 0]
     assert not scattered(call.x).is_contiguous()
     strange = KernelCall(call.cell, *map(scattered, (call.x, call.h, call.dt)), mask)
-    for one, other in zip(values_and_gradients(spec.run, strange), expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for value, other in zip(values_and_gradients(spec.run, strange), expected, strict=True):
+        torch.testing.assert_close(value, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)
@@ -119,12 +119,14 @@ def test_one_gap_for_all_may_be_expanded(spec, size, options, device):
 @pytest.mark.parametrize("part", [0, 1], ids=["outputs", "last"])
 def test_a_loss_may_use_one_result_only(spec, size, options, part, device):
     call, double = calls(spec, size, device, **options)
-    found = []
-    for run, one in ((spec.run, call), (reference_loop, double)):
-        to = torch.autograd.grad(pull(run(one)[part]), leaves(one), allow_unused=True)
-        pairs = zip(to, leaves(one), strict=True)
-        found.append([torch.zeros_like(leaf) if g is None else g for g, leaf in pairs])
-    assert max(map(error, *found)) < 1e-4
+    gradients = []
+    for run, call_of_run in ((spec.run, call), (reference_loop, double)):
+        to = torch.autograd.grad(
+            pull(run(call_of_run)[part]), leaves(call_of_run), allow_unused=True
+        )
+        pairs = zip(to, leaves(call_of_run), strict=True)
+        gradients.append([torch.zeros_like(leaf) if g is None else g for g, leaf in pairs])
+    assert max(map(error, *gradients)) < 1e-4
 
 
 @pytest.mark.sampled(4)
@@ -135,9 +137,9 @@ def test_two_runs_and_two_backward_passes_give_the_same_bits(spec, size, options
     once = torch.autograd.grad(pull(y, last), leaves(call), retain_graph=True)
     again = torch.autograd.grad(pull(y, last), leaves(call))
     rerun = values_and_gradients(spec.run, call)
-    for one, other, third in zip(once, again, rerun[2:], strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
-        torch.testing.assert_close(one, third, rtol=0, atol=0)
+    for value, other, third in zip(once, again, rerun[2:], strict=True):
+        torch.testing.assert_close(value, other, rtol=0, atol=0)
+        torch.testing.assert_close(value, third, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)
@@ -148,8 +150,8 @@ def test_without_gradients_the_values_are_the_same(spec, size, options, device):
     assert not any(result.requires_grad for result in silent)
     # On a GPU these are other kernels, whose compiler joins other products and sums.
     bounds = {"rtol": 0, "atol": 0} if device == "cpu" else {"rtol": 1e-5, "atol": 1e-6}
-    for one, other in zip(silent, spec.run(call), strict=True):
-        torch.testing.assert_close(one, other.detach(), **bounds)
+    for value, other in zip(silent, spec.run(call), strict=True):
+        torch.testing.assert_close(value, other.detach(), **bounds)
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)

@@ -61,13 +61,13 @@ def test_forward_and_backward_can_be_captured(spec, size, options):
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = step()
+        results = step()
     with torch.no_grad():
         call.x.add_(1.0)
     graph.replay()
     other = step()
-    assert max(map(error, found, other)) < 2e-6
-    assert max(map(error, found, expected)) > 1e-3
+    assert max(map(error, results, other)) < 2e-6
+    assert max(map(error, results, expected)) > 1e-3
 
 
 def test_a_recording_that_fails_leaves_random_numbers_and_later_recordings_alone():
@@ -86,17 +86,17 @@ def test_a_recording_that_fails_leaves_random_numbers_and_later_recordings_alone
 
 @pytest.mark.parametrize(("module", "options"), MODULES)
 def test_streams_do_not_disturb_each_other(module, options):
-    rnn, given = module(3, 5, **options).cuda(), [inputs() for _ in range(4)]
-    expected = [rnn(x, dt=dt, mask=mask)[0] for x, dt, mask in given]
+    rnn, inputs_of_streams = module(3, 5, **options).cuda(), [inputs() for _ in range(4)]
+    expected = [rnn(x, dt=dt, mask=mask)[0] for x, dt, mask in inputs_of_streams]
     torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in given]
+    streams = [torch.cuda.Stream() for _ in inputs_of_streams]
     for _ in range(3):
-        found = []
-        for stream, (x, dt, mask) in zip(streams, given, strict=True):
+        outputs = []
+        for stream, (x, dt, mask) in zip(streams, inputs_of_streams, strict=True):
             with torch.cuda.stream(stream):
-                found.append(rnn(x, dt=dt, mask=mask)[0])
+                outputs.append(rnn(x, dt=dt, mask=mask)[0])
         torch.cuda.synchronize()
-        assert max(map(error, found, expected)) < 2e-6
+        assert max(map(error, outputs, expected)) < 2e-6
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

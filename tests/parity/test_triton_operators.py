@@ -55,9 +55,11 @@ def test_operators_keep_what_they_promise(spec, size, options, device, monkeypat
         monkeypatch.setattr(engine, name, recorded(getattr(engine, name)))
     call, _ = calls(spec, (2, 2, 3), device, masked=True, **options)
     values_and_gradients(spec.run, call)
-    (forward, given), (backward, pulled) = seen
-    given = tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), given)
-    torch.library.opcheck(forward, given)
+    (forward, inputs), (backward, pulled) = seen
+    inputs = tree_map_only(
+        torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), inputs
+    )
+    torch.library.opcheck(forward, inputs)
     torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
 
 
@@ -76,20 +78,20 @@ def test_compiled_modules_have_no_graph_break(module, options, device):
     for run in (rnn, compiled):
         y, h = run(x, dt=dt, mask=mask)
         results.append([y, h, *torch.autograd.grad(pull(y, h), wanted)])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    for value, other in zip(*results, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-6, atol=1e-6)
     torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(("module", "options"), MODULES)
 def test_steps_may_be_run_again_to_save_memory(module, options, device):
-    found = []
+    gradients = []
     for every in (None, 2):
         torch.manual_seed(0)
         rnn = module(3, 5, backend="triton", checkpoint_every=every, **options).to(device)
         x = torch.randn(2, 3, 3, device=device, requires_grad=True)
-        found.append(torch.autograd.grad(pull(*rnn(x)), [x, *rnn.parameters()]))
-    assert max(map(error, *found)) < 1e-5
+        gradients.append(torch.autograd.grad(pull(*rnn(x)), [x, *rnn.parameters()]))
+    assert max(map(error, *gradients)) < 1e-5
 
 
 @pytest.mark.parametrize(("module", "options"), MODULES)
@@ -101,12 +103,12 @@ def test_autocast_rounds_no_more_than_the_reference(module, options, device):
     x, dt = torch.randn(3, 4, 3), torch.rand(3, 4)
     exact, _ = reference.double()(x.double(), dt=dt.double())
     rounded = {}
-    for name, one in (("reference", reference.float()), ("triton", rnn)):
-        one.to(device)
+    for name, module_on_device in (("reference", reference.float()), ("triton", rnn)):
+        module_on_device.to(device)
         with torch.autocast(device, dtype=torch.bfloat16):
-            y, _ = one(x.to(device), dt=dt.to(device))
+            y, _ = module_on_device(x.to(device), dt=dt.to(device))
         loss = y.square().sum()
-        gradients = torch.autograd.grad(loss, list(one.parameters()))
+        gradients = torch.autograd.grad(loss, list(module_on_device.parameters()))
         assert all(gradient.dtype is torch.float32 for gradient in gradients)
         rounded[name] = y
     assert rounded["triton"].dtype is rounded["reference"].dtype
@@ -115,14 +117,14 @@ def test_autocast_rounds_no_more_than_the_reference(module, options, device):
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)
 def test_gradients_have_gradients(spec, size, options, device):
-    pair, found = calls(spec, size, device, masked=True, **options), []
+    pair, derivatives = calls(spec, size, device, masked=True, **options), []
     for run, call in zip((spec.run, reference_loop), pair, strict=True):
         first = torch.autograd.grad(pull(*run(call)), leaves(call), create_graph=True)
         norm = sum(gradient.square().sum() for gradient in first)
-        found.append([*first, *torch.autograd.grad(norm, leaves(call), allow_unused=True)])
-    for one, other in zip(*found, strict=True):
-        assert (one is None) == (other is None)
-        assert one is None or error(one, other) < 1e-4
+        derivatives.append([*first, *torch.autograd.grad(norm, leaves(call), allow_unused=True)])
+    for derivative, other in zip(*derivatives, strict=True):
+        assert (derivative is None) == (other is None)
+        assert derivative is None or error(derivative, other) < 1e-4
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)

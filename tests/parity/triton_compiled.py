@@ -140,8 +140,8 @@ def compiled(kernel, launch, halves, bound, capability):
         command = [str(TOOL), "--dump-resource-usage", str(path)]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", text).groups())
-    found = {"registers": registers, "spills": stack, "shared": binary.metadata.shared}
-    return found if bound is None else {**found, "planned": bound}
+    resources = {"registers": registers, "spills": stack, "shared": binary.metadata.shared}
+    return resources if bound is None else {**resources, "planned": bound}
 
 
 if __name__ == "__main__":
@@ -151,5 +151,5 @@ if __name__ == "__main__":
         kernels[case[1]] += 1
         if "few" not in sys.argv or kernels[case[1]] == 1:  # the first size of every kernel
             chosen.append(case)
-    found = {name: compiled(*rest, capability) for name, *rest in chosen}
-    sys.stdout.write(json.dumps(found))
+    resources = {name: compiled(*rest, capability) for name, *rest in chosen}
+    sys.stdout.write(json.dumps(resources))

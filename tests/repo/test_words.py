@@ -69,10 +69,7 @@ NAMED_PACKAGES = (
     *("kernels", "models", "plotting", "predict", "pretraining", "runs", "sequence", "solvers"),
     *("tabular", "training", "wirings", "zoo"),
 )
-OTHER_FOLDERS = (
-    *("benchmarks", "docs", "examples", "papers/src", "papers/tests", "tests/conformance"),
-    *("tests/repo", "tests/robustness"),
-)
+OTHER_FOLDERS = (*("benchmarks", "docs", "examples", "papers/src", "papers/tests", "tests"),)
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
     *("sheet", "tape", "told", "whole"),

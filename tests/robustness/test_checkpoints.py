@@ -52,7 +52,7 @@ def checkpoint(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts(part, tries, checkpoint, tmp_path):
+def test_absurd_metadata(part, tries, checkpoint, tmp_path):
     tensors, metadata = checkpoint
     path, refused = tmp_path / "last.safetensors", 0
     for seed in seeds(part, tries("checkpoints, facts", few=40, full=3000)):

@@ -137,7 +137,7 @@ def damaged(tensors, metadata, rng):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
+def test_absurd_metadata_and_bytes(part, files, tries, tmp_path):
     refused = 0
     path = tmp_path / "damaged.safetensors"
     for seed in seeds(part, tries("files of estimators", few=60, full=8000)):

@@ -82,7 +82,7 @@ def test_a_model_that_does_not_fit_its_data_is_refused_when_it_predicts(name, fi
 
 @pytest.mark.filterwarnings("ignore:other values of inputs that were constant:UserWarning")
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
+def test_absurd_metadata_and_bytes(part, files, tries, tmp_path):
     refused = 0
     path = tmp_path / "damaged.safetensors"
     for seed in seeds(part, tries("files of predictors", few=60, full=4000)):

@@ -52,7 +52,7 @@ def use(name, schema):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts(part, schemas, tries):
+def test_absurd_metadata(part, schemas, tries):
     refused = 0
     for seed in seeds(part, tries("schemas", few=60, full=3000)):
         rng = random.Random(seed)

@@ -56,7 +56,7 @@ def read_through(folder, *, verify):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_facts(part, tries, intact, tmp_path):
+def test_absurd_metadata(part, tries, intact, tmp_path):
     content = json.loads((intact / "task.json").read_text())
     folder, refused = tmp_path / "sensors", 0
     shutil.copytree(intact, folder)

@@ -72,15 +72,15 @@ def test_lists_are_refused():
     ],
 )
 def test_sequences_are_selected_by_what_numpy_takes(index, chosen):
-    found = batch()[index]
-    assert found.y.tolist() == chosen
+    selected = batch()[index]
+    assert selected.y.tolist() == chosen
     assert torch.equal(
-        found.x, torch.stack([batch().x[i] for i in chosen] or [batch().x[0]])[: len(chosen)]
+        selected.x, torch.stack([batch().x[i] for i in chosen] or [batch().x[0]])[: len(chosen)]
     )
 
 
 def test_single_sequences_end():
-    assert [one.y.tolist() for one in batch()] == [[0.0], [1.0], [2.0], [3.0]]
+    assert [sequence.y.tolist() for sequence in batch()] == [[0.0], [1.0], [2.0], [3.0]]
     with pytest.raises(IndexError, match="there is no sequence 4 among 4"):
         batch()[4]
 
@@ -93,9 +93,9 @@ def test_x_needs_features_or_images(shape):
 
 def test_images_are_selected_and_moved_like_features():
     images = torch.arange(4 * 3 * 2 * 5 * 6.0).reshape(4, 3, 2, 5, 6)
-    whole = SequenceBatch(x=images, y=torch.zeros(4, 3, 1), dt=torch.ones(4, 3))
-    assert len(whole) == 4
-    chosen = whole[torch.tensor([2])]
+    images_batch = SequenceBatch(x=images, y=torch.zeros(4, 3, 1), dt=torch.ones(4, 3))
+    assert len(images_batch) == 4
+    chosen = images_batch[torch.tensor([2])]
     assert torch.equal(chosen.x, images[2:3])
     assert chosen.to("meta").x.shape == (1, 3, 2, 5, 6)
 
@@ -114,13 +114,13 @@ def test_targets_are_masked_by_step_or_by_value():
 )
 def test_pieces_are_slices_of_few_numbers(monkeypatch, numbers, sizes):
     monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", numbers)
-    whole = batch()
-    found = list(whole.iter_slices())
-    assert [len(piece) for _, piece in found] == sizes
-    assert [first for first, _ in found] == [sum(sizes[:n]) for n in range(len(sizes))]
-    assert all(piece.x.data_ptr() == whole.x[first].data_ptr() for first, piece in found)
-    assert not list(whole[:0].iter_slices())
-    assert whole.tensors().keys() == {"x", "y", "dt", "mask"}
+    full = batch()
+    slices = list(full.iter_slices())
+    assert [len(piece) for _, piece in slices] == sizes
+    assert [first for first, _ in slices] == [sum(sizes[:n]) for n in range(len(sizes))]
+    assert all(piece.x.data_ptr() == full.x[first].data_ptr() for first, piece in slices)
+    assert not list(full[:0].iter_slices())
+    assert full.tensors().keys() == {"x", "y", "dt", "mask"}
 
 
 def padded(lengths, steps=6, **changes):
@@ -131,14 +131,14 @@ def padded(lengths, steps=6, **changes):
 
 
 def test_trimming_leaves_out_what_is_padding_everywhere():
-    whole = padded([2, 4, 0], dt=torch.rand(3, 6), observed=torch.ones(3, 6, 2).bool())
-    cut = whole.trim_padding()
+    full = padded([2, 4, 0], dt=torch.rand(3, 6), observed=torch.ones(3, 6, 2).bool())
+    cut = full.trim_padding()
     assert cut.x.shape == (3, 4, 2)
     assert cut.lengths.tolist() == [2, 4, 0]
     for name in ("x", "dt", "mask", "observed"):
-        torch.testing.assert_close(getattr(cut, name), getattr(whole, name)[:, :4])
-    assert cut.x.data_ptr() == whole.x.data_ptr()
-    assert cut.y is whole.y
+        torch.testing.assert_close(getattr(cut, name), getattr(full, name)[:, :4])
+    assert cut.x.data_ptr() == full.x.data_ptr()
+    assert cut.y is full.y
 
 
 def test_trimming_keeps_holes_and_one_step_at_least():
@@ -170,16 +170,16 @@ def test_trimming_keeps_steps_that_have_a_target():
     ],
 )
 def test_trimming_cuts_targets_per_step_only(y, shape):
-    whole = padded([2, 3], y=y)
-    cut = whole.trim_padding()
+    full = padded([2, 3], y=y)
+    cut = full.trim_padding()
     assert cut.y.shape == shape
     assert cut.x.shape[1] == (6 if shape == (2, 6) else 3)
 
 
 def test_integers_may_be_labels_of_a_sequence():
-    whole = padded([2, 3], y=torch.zeros(2, 6).long())
-    assert whole.trim_padding(has_label_sets=True) is whole
-    marked = padded([2, 3], y=torch.zeros(2, 6).long(), y_mask=whole.mask)
+    full = padded([2, 3], y=torch.zeros(2, 6).long())
+    assert full.trim_padding(has_label_sets=True) is full
+    marked = padded([2, 3], y=torch.zeros(2, 6).long(), y_mask=full.mask)
     assert marked.trim_padding(has_label_sets=True).y.shape == (2, 3)
     fewer = padded([2, 3], y=torch.zeros(2, 5).long()).trim_padding(has_label_sets=True)
     assert (fewer.x.shape, fewer.y.shape) == ((2, 3, 2), (2, 5))
@@ -187,8 +187,8 @@ def test_integers_may_be_labels_of_a_sequence():
 
 def test_trimming_is_nothing_where_there_is_nothing_to_cut():
     targets = torch.ones(2, 6).bool()
-    for whole in (padded([2, 3], y_mask=targets)[0:0], padded([0, 0], steps=0)):
-        assert whole.trim_padding() is whole
+    for full in (padded([2, 3], y_mask=targets)[0:0], padded([0, 0], steps=0)):
+        assert full.trim_padding() is full
     values = torch.ones(2, 4, 1).bool()  # of targets that are not one per step
-    whole = padded([2, 3], y=torch.rand(2, 4, 1), y_mask=values)
-    assert whole.trim_padding() is whole
+    full = padded([2, 3], y=torch.rand(2, 4, 1), y_mask=values)
+    assert full.trim_padding() is full

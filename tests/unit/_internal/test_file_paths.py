@@ -23,8 +23,8 @@ READERS = {
 
 
 def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.bind(str(path))
 
 
 PLACES = {

@@ -54,8 +54,8 @@ def child_takes(lock) -> bool:
             os._exit(1)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status) == 0
         time.sleep(0.01)
     os.kill(child, 9)

@@ -6,7 +6,7 @@ from tauflow._internal.json_io import MAX_DEPTH, MAX_VALUES, check_depth, parse_
 from tauflow._internal.sanitize import find_control_character, replace_control_characters
 
 
-def test_plain_json_is_read():
+def test_json_is_read():
     assert parse_json(b'{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
     assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
 
@@ -32,9 +32,9 @@ def test_what_is_no_json_or_too_long_a_number():
 def test_more_values_than_memory_is_for(value):
     """An empty list of three bytes takes 64 in memory."""
     text = f"[{','.join([value] * (MAX_VALUES + 1))}]"
-    for given in (text, text.encode()):
+    for document in (text, text.encode()):
         with pytest.raises(ValueError, match="more than 1,000,000 values"):
-            parse_json(given)
+            parse_json(document)
 
 
 def test_the_depth_of_what_another_reader_made():

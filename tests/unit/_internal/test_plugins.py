@@ -72,10 +72,10 @@ def test_a_registry_may_do_without_plugins(tmp_path, monkeypatch, colours):
 
 def test_an_installed_package_names_its_plugin(tmp_path, colours):
     write(tmp_path, "plug_installed", "COLOURS.add('pink', 2)")
-    facts = tmp_path / "pinks-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: pinks\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[tauflow.plugins]\npinks = plug_installed\n")
+    info = tmp_path / "pinks-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pinks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tauflow.plugins]\npinks = plug_installed\n")
     assert colours["pink"] == 2
 
 
@@ -88,12 +88,12 @@ def test_a_plugin_that_fails_is_told_by_its_name_and_keeps_no_other_away(
     monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_absent,plug_broken,plug_leaves,plug_whole")
     with pytest.warns(UserWarning, match="could not be loaded") as caught:
         assert colours["pink"] == 2
-    told = [str(one.message) for one in caught]
-    assert len(told) == 3
-    assert "'plug_absent' of TAUFLOW_PLUGINS" in told[0]
-    assert "PYTHONPATH" in told[0]
-    assert "'plug_broken'" in told[1]
-    assert "colour 'red' is registered already" in told[1]
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == 3
+    assert "'plug_absent' of TAUFLOW_PLUGINS" in messages[0]
+    assert "PYTHONPATH" in messages[0]
+    assert "'plug_broken'" in messages[1]
+    assert "colour 'red' is registered already" in messages[1]
     with pytest.raises(UnknownNameError, match=r"'green'.*'plug_absent'.*'plug_broken'.*left"):
         colours["green"]
 
@@ -121,13 +121,15 @@ def test_a_plugin_may_need_what_another_one_adds(tmp_path, monkeypatch, colours)
 def test_other_threads_wait_until_a_plugin_is_there(tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_slow", "import time; time.sleep(0.3); COLOURS.add('pink', 2)")
     monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_slow")
-    found = []
-    threads = [Thread(target=lambda: found.append(colours.get("pink"))) for _ in range(4)]
+    colours_of_threads = []
+    threads = [
+        Thread(target=lambda: colours_of_threads.append(colours.get("pink"))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [2, 2, 2, 2]
+    assert colours_of_threads == [2, 2, 2, 2]
 
 
 def test_a_worker_says_how_it_comes_to_know_a_name(monkeypatch, colours):
@@ -156,7 +158,9 @@ def test_no_import_of_tauflow_loads_plugins(tmp_path):
         print("plug_seen" in sys.modules)
     """
     places = [str(tmp_path), str(Path(tauflow.__file__).parents[1])]
-    own = {"PYTHONPATH": os.pathsep.join(places), plugins.PLUGINS_VARIABLE: "plug_seen"}
+    environment = {"PYTHONPATH": os.pathsep.join(places), plugins.PLUGINS_VARIABLE: "plug_seen"}
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    ended = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    ended = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True
+    )
     assert ended.stdout.split()[-1:] == ["True"], ended.stderr

@@ -21,8 +21,8 @@ def lost(*sequences, dtype=SINGLE):
     rounded = [torch.as_tensor(times, dtype=DOUBLE).to(dtype) for times in sequences]
     rows = torch.cat([torch.full((len(times) - 1,), i) for i, times in enumerate(rounded)])
     ends = torch.cat([times[1:] for times in rounded])
-    found = find_precision_loss(ends, torch.cat([times.diff() for times in rounded]), rows)
-    return None if found is None else int(rows[found.place])
+    loss_of_digits = find_precision_loss(ends, torch.cat([times.diff() for times in rounded]), rows)
+    return None if loss_of_digits is None else int(rows[loss_of_digits.place])
 
 
 @pytest.mark.parametrize("dtype", [HALF, SINGLE, DOUBLE])
@@ -51,8 +51,8 @@ def test_gaps_that_rounding_changes_are_refused_and_others_are_not(start, scale,
     exact = 10**start + (10**scale * shares).cumsum(0)
     rounded = exact.float().double()
     error = float(((rounded.diff() - exact.diff()).abs() / exact.diff()).median())
-    whole = bool((rounded == rounded.round()).all())
-    if error > 0.02 and not (whole and spacing(SINGLE, float(rounded.max())) <= 0.5):
+    is_whole = bool((rounded == rounded.round()).all())
+    if error > 0.02 and not (is_whole and spacing(SINGLE, float(rounded.max())) <= 0.5):
         assert lost(exact) == 0
     if error < 0.001:
         assert lost(exact) is None
@@ -118,9 +118,11 @@ def test_no_gap_is_no_loss():
 
 
 def test_what_was_lost_is_said():
-    found = find_precision_loss(torch.full((2,), 1.7e9), torch.zeros(2), torch.zeros(2).long())
-    assert found is not None
-    assert found.describe("times", SINGLE) == (
+    precision_loss = find_precision_loss(
+        torch.full((2,), 1.7e9), torch.zeros(2), torch.zeros(2).long()
+    )
+    assert precision_loss is not None
+    assert precision_loss.describe("times", SINGLE) == (
         "times have dtype float32, in which numbers near 1.7e+09 lie 128 apart: rounding has "
         "changed most gaps by more than 1%, or to 0."
     )

@@ -40,17 +40,17 @@ def memory(rnn, x):
 def fixed_points(rnn, x):
     flow = analysis.as_flow(rnn, x[0, 0])
     states = analysis.visited_states(rnn, x)
-    found = analysis.find_fixed_points(flow, states, starts=50)
-    return found.points[found.points[:, 0].argsort()]
+    result = analysis.find_fixed_points(flow, states, starts=50)
+    return result.points[result.points[:, 0].argsort()]
 
 
 def field(rnn, x):
     states = analysis.visited_states(rnn, x)
     plane = analysis.principal_components(states).projection()
-    found = analysis.flow_field(
+    flow = analysis.flow_field(
         analysis.as_flow(rnn, x[0, 0]), plane, trajectories=states, resolution=5
     )
-    return found.speed
+    return flow.speed
 
 
 def paths(rnn, x):
@@ -73,6 +73,6 @@ def components(rnn, x):
     "ask", [lyapunov, memory, fixed_points, field, paths, gradients, components]
 )
 def test_a_network(ask, name):
-    found = ask(network(name, DEVICE), inputs(DEVICE))
+    result = ask(network(name, DEVICE), inputs(DEVICE))
     expected = ask(network(name, "cpu"), inputs("cpu"))
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-5, atol=1e-6)

@@ -18,8 +18,8 @@ def test_contributions_of_a_linear_function_are_its_weights_times_the_values():
     x, weights = torch.randn(3, 4, 2), torch.randn(4, 2)
     observed = torch.rand(3, 4, 2) > 0.3
     x = x * observed
-    found = integrated_gradients(lambda b: (b.x * weights).sum((1, 2)), batch_of(x, observed))
-    torch.testing.assert_close(found.values, x * weights)
+    attribution = integrated_gradients(lambda b: (b.x * weights).sum((1, 2)), batch_of(x, observed))
+    torch.testing.assert_close(attribution.values, x * weights)
     fixed = integrated_gradients(
         lambda b: (b.x * weights).sum((1, 2)),
         batch_of(x, observed),
@@ -34,9 +34,9 @@ def test_contributions_of_a_linear_function_are_its_weights_times_the_values():
 def test_contributions_of_a_product_are_half_of_it_each():
     """By hand: along the path the gradient of x0 x1 by x0 is a x1, and its integral x1 / 2."""
     x = torch.tensor([[[2.0, 3.0]], [[-1.0, 4.0]]])
-    found = integrated_gradients(lambda b: b.x[:, 0, 0] * b.x[:, 0, 1], batch_of(x))
+    attribution = integrated_gradients(lambda b: b.x[:, 0, 0] * b.x[:, 0, 1], batch_of(x))
     half = (x[..., 0] * x[..., 1] / 2).unsqueeze(-1).expand(-1, -1, 2)
-    torch.testing.assert_close(found.values, half)
+    torch.testing.assert_close(attribution.values, half)
 
 
 @pytest.mark.parametrize("cell", ["CfC", "LTC", "GRUD"])
@@ -49,10 +49,10 @@ def test_contributions_add_up_to_the_difference_of_the_outputs(cell):
     def answer(b):
         return model(b.x, mask=b.mask)[0][:, -1, 1].exp()
 
-    found = integrated_gradients(answer, batch)
-    assert (found.outputs - found.baseline_outputs).abs().max() > 0.05
-    assert (found.residuals.abs() <= 0.01 * found.values.abs().sum((1, 2))).all()
-    assert (found.values[~mask] == 0).all()
+    attribution = integrated_gradients(answer, batch)
+    assert (attribution.outputs - attribution.baseline_outputs).abs().max() > 0.05
+    assert (attribution.residuals.abs() <= 0.01 * attribution.values.abs().sum((1, 2))).all()
+    assert (attribution.values[~mask] == 0).all()
 
 
 def test_a_steep_path_takes_more_steps_or_is_reported():
@@ -90,8 +90,8 @@ def test_occlusion_puts_the_last_value_or_none_in_the_place_of_each():
 
 def test_inputs_of_a_group_are_removed_together():
     x = torch.tensor([[[1.0, 0.0, 5.0]]])
-    found = occlusion(lambda b: b.x.sum((1, 2)), batch_of(x), groups=[[0, 1], [2]])
-    torch.testing.assert_close(found, torch.tensor([[[1.0, 5.0]]]))
+    attribution = occlusion(lambda b: b.x.sum((1, 2)), batch_of(x), groups=[[0, 1], [2]])
+    torch.testing.assert_close(attribution, torch.tensor([[[1.0, 5.0]]]))
 
 
 @pytest.mark.parametrize("method", [integrated_gradients, occlusion])
@@ -121,12 +121,14 @@ def test_permuting_costs_what_a_shuffled_column_is_wrong_by():
     x = x * mask[..., None]
     y = LastOfFirst()(x, mask=mask)[0]
     batch = batch_of(x, mask=mask, y=y)
-    found = permutation_importance(LastOfFirst(), batch, metric="mse", repeats=3)
-    assert found.shape == (2, 3)
-    np.testing.assert_allclose(found[0], 2.0, rtol=0.1)
-    assert (found[1] == 0).all()
+    importance = permutation_importance(LastOfFirst(), batch, metric="mse", repeats=3)
+    assert importance.shape == (2, 3)
+    np.testing.assert_allclose(importance[0], 2.0, rtol=0.1)
+    assert (importance[1] == 0).all()
     r2 = permutation_importance(LastOfFirst(), batch, metric="r2", repeats=1)
     np.testing.assert_allclose(r2[0], 2.0, rtol=0.1)
     static = batch_of(x[:, :1].expand(-1, 3, -1) * mask[..., None], mask=mask, y=x[:, 0, :1])
-    found = permutation_importance(LastOfFirst(), static, metric="mse", static=[0, 1], repeats=1)
-    np.testing.assert_allclose(found[0], 2.0, rtol=0.1)
+    importance = permutation_importance(
+        LastOfFirst(), static, metric="mse", static=[0, 1], repeats=1
+    )
+    np.testing.assert_allclose(importance[0], 2.0, rtol=0.1)

@@ -24,38 +24,38 @@ F64 = torch.float64
 def test_linear_map():
     A = torch.tensor([[0.5, 0.3], [-0.2, 0.1]], dtype=F64)
     b = torch.tensor([1.0, -2.0], dtype=F64)
-    found = find_fixed_points(lambda h: h @ A.T + b, cloud(2), accept="none")
+    fixed_points = find_fixed_points(lambda h: h @ A.T + b, cloud(2), accept="none")
     expected = np.linalg.solve(np.eye(2) - A.numpy(), b.numpy())
-    np.testing.assert_allclose(found.points[0].numpy(), expected, atol=1e-9)
-    assert found.multiplicity.tolist() == [200]
-    assert found.iterations.max() <= 2  # one step solves a linear system
+    np.testing.assert_allclose(fixed_points.points[0].numpy(), expected, atol=1e-9)
+    assert fixed_points.multiplicity.tolist() == [200]
+    assert fixed_points.iterations.max() <= 2  # one step solves a linear system
     eigenvalues = np.linalg.eigvals(A.numpy())
-    assert found.growth_rate.item() == pytest.approx(math.log(abs(eigenvalues).max()))
-    assert found.abscissa.item() == pytest.approx((eigenvalues.real - 1).max())
-    assert found.stability == ("stable",)
+    assert fixed_points.growth_rate.item() == pytest.approx(math.log(abs(eigenvalues).max()))
+    assert fixed_points.abscissa.item() == pytest.approx((eigenvalues.real - 1).max())
+    assert fixed_points.stability == ("stable",)
 
 
 def test_an_overshooting_map_is_unstable_though_its_abscissa_is_negative():
-    found = find_fixed_points(lambda h: -1.5 * h, cloud(1))
-    assert found.abscissa.item() == pytest.approx(-2.5)
-    assert found.stability == ("unstable",)
-    assert found.growth_rate.item() == pytest.approx(math.log(1.5))
+    fixed_points = find_fixed_points(lambda h: -1.5 * h, cloud(1))
+    assert fixed_points.abscissa.item() == pytest.approx(-2.5)
+    assert fixed_points.stability == ("unstable",)
+    assert fixed_points.growth_rate.item() == pytest.approx(math.log(1.5))
 
 
 @pytest.mark.parametrize("parameter", [0.5, 2.0])
 def test_pitchfork(parameter):
-    found = find_fixed_points(pitchfork(parameter), cloud(1))
-    assert found.converged.all()
-    order = found.points[:, 0].argsort()
+    fixed_points = find_fixed_points(pitchfork(parameter), cloud(1))
+    assert fixed_points.converged.all()
+    order = fixed_points.points[:, 0].argsort()
     expected = torch.tensor([-1.0, 0.0, 1.0], dtype=F64) * math.sqrt(parameter)
-    torch.testing.assert_close(found.points[order, 0], expected, rtol=0, atol=1e-8)
+    torch.testing.assert_close(fixed_points.points[order, 0], expected, rtol=0, atol=1e-8)
     slopes = torch.tensor([-2.0, 1.0, -2.0], dtype=F64) * parameter
-    torch.testing.assert_close(found.abscissa[order], slopes)
-    assert [found.stability[i] for i in order] == ["stable", "unstable", "stable"]
-    assert found.multiplicity.sum() == len(found.starts) == 200
+    torch.testing.assert_close(fixed_points.abscissa[order], slopes)
+    assert [fixed_points.stability[i] for i in order] == ["stable", "unstable", "stable"]
+    assert fixed_points.multiplicity.sum() == len(fixed_points.starts) == 200
     for start in range(200):
-        assert found.multiplicity[found.membership[start]] > 1
-    torch.testing.assert_close(found.select("unstable"), torch.zeros(1, 1, dtype=F64))
+        assert fixed_points.multiplicity[fixed_points.membership[start]] > 1
+    torch.testing.assert_close(fixed_points.select("unstable"), torch.zeros(1, 1, dtype=F64))
 
 
 def test_pitchfork_at_and_below_its_threshold():
@@ -68,10 +68,12 @@ def test_pitchfork_at_and_below_its_threshold():
 
 
 def test_two_wells_and_the_saddle_between():
-    found = find_fixed_points(Flow(two_wells), cloud(2))
-    kinds = dict(zip(found.points[:, 0].round().int().tolist(), found.stability, strict=True))
+    fixed_points = find_fixed_points(Flow(two_wells), cloud(2))
+    kinds = dict(
+        zip(fixed_points.points[:, 0].round().int().tolist(), fixed_points.stability, strict=True)
+    )
     assert kinds == {-1: "stable", 0: "unstable", 1: "stable"}
-    for point, eigenvalues in zip(found.points, found.eigenvalues, strict=True):
+    for point, eigenvalues in zip(fixed_points.points, fixed_points.eigenvalues, strict=True):
         expected = [-3.0, 1.0] if point[0].abs() < 0.5 else [-3.0, -2.0]
         assert sorted(eigenvalues.real.tolist()) == pytest.approx(expected)
         assert eigenvalues.imag.abs().max() == 0
@@ -79,21 +81,21 @@ def test_two_wells_and_the_saddle_between():
 
 @pytest.mark.parametrize("mu", [0.5, 3.0])
 def test_a_limit_cycle_holds_one_unstable_point(mu):
-    found = find_fixed_points(van_der_pol(mu), cloud(2))
-    assert found.stability == ("unstable",)
-    torch.testing.assert_close(found.points, torch.zeros(1, 2, dtype=F64), rtol=0, atol=1e-8)
+    fixed_points = find_fixed_points(van_der_pol(mu), cloud(2))
+    assert fixed_points.stability == ("unstable",)
+    torch.testing.assert_close(fixed_points.points, torch.zeros(1, 2, dtype=F64), rtol=0, atol=1e-8)
     expected = sorted(np.roots([1, -mu, 1]), key=lambda v: (v.real, v.imag))
-    got = sorted(found.eigenvalues[0].tolist(), key=lambda v: (v.real, v.imag))
+    got = sorted(fixed_points.eigenvalues[0].tolist(), key=lambda v: (v.real, v.imag))
     np.testing.assert_allclose(got, expected, atol=1e-7)
-    assert (found.membership[~found.converged] == -1).all()
+    assert (fixed_points.membership[~fixed_points.converged] == -1).all()
 
 
 def test_no_fixed_point_is_an_empty_result():
-    found = find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))
-    assert len(found) == 0
-    assert not found.converged.any()
-    assert (found.final_speeds >= 1).all()
-    assert found.stability == ()
+    fixed_points = find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))
+    assert len(fixed_points) == 0
+    assert not fixed_points.converged.any()
+    assert (fixed_points.final_speeds >= 1).all()
+    assert fixed_points.stability == ()
     assert len(find_fixed_points(Flow(lambda h: h * math.nan), cloud(1))) == 0
 
 
@@ -112,16 +114,16 @@ def test_a_hopfield_network_has_nine_points_of_which_four_are_its_memories():
     with torch.no_grad():
         cell.W_h.copy_(2 * patterns.T @ patterns / 4)
         cell.b.zero_()
-    found = find_fixed_points(cell, cloud(4, count=400, scale=0.7))
+    fixed_points = find_fixed_points(cell, cloud(4, count=400, scale=0.7))
     # h = tanh(W h) falls into two pairs of neurons, each at 0 or +-m
     m = brentq(lambda u: math.tanh(2 * u) - u, 0.5, 1)
     expected = [[u, u, v, v] for u in (-m, 0.0, m) for v in (-m, 0.0, m)]
-    order = np.lexsort(found.points.round(decimals=6).numpy().T[::-1])
-    np.testing.assert_allclose(found.points[order], expected, atol=1e-7)
-    assert len(found.select("stable")) == 4
-    assert found.select("stable").abs().min() > 0.9
+    order = np.lexsort(fixed_points.points.round(decimals=6).numpy().T[::-1])
+    np.testing.assert_allclose(fixed_points.points[order], expected, atol=1e-7)
+    assert len(fixed_points.select("stable")) == 4
+    assert fixed_points.select("stable").abs().min() > 0.9
     slopes = {0.0: 1.0, m: 2 * (1 - m**2) - 1}  # of u' = tanh(2 u) - u, twice; the others decay
-    for point, abscissa in zip(expected, found.abscissa[order].tolist(), strict=True):
+    for point, abscissa in zip(expected, fixed_points.abscissa[order].tolist(), strict=True):
         assert abscissa == pytest.approx(max(slopes[abs(u)] for u in point))
 
 
@@ -130,15 +132,15 @@ def test_a_hopfield_network_has_nine_points_of_which_four_are_its_memories():
 def test_every_cell_rests_where_the_search_converged(name):
     cell = MODELS[name].build(2, 4)
     visited = visited_states(cell, torch.randn(3, 8, 2))
-    found = find_fixed_points(cell, visited)
-    assert len(found.starts) == 24
-    assert found.multiplicity.sum() == found.accepted.sum()
-    gap = found.gap or 1e-3
-    h, x = found.points, torch.zeros(len(found), 2, dtype=F64)
+    fixed_points = find_fixed_points(cell, visited)
+    assert len(fixed_points.starts) == 24
+    assert fixed_points.multiplicity.sum() == fixed_points.accepted.sum()
+    gap = fixed_points.gap or 1e-3
+    h, x = fixed_points.points, torch.zeros(len(fixed_points), 2, dtype=F64)
     after = cell.double().step(x, h, torch.full((len(h), 1), gap, dtype=F64))
     speeds = torch.linalg.vector_norm((after - h) / gap, dim=-1)
     assert (speeds < 2e-8).all()
-    assert found.eigenvalues.isfinite().all()
+    assert fixed_points.eigenvalues.isfinite().all()
 
 
 def test_box():
@@ -157,9 +159,9 @@ def test_box():
 def test_the_box_of_states_of_one_sign_reaches_to_zero(sign):
     states = sign * torch.tensor([[1.0], [2.0]], dtype=F64)
     for place, inside in ((0.5, True), (3.9, True), (-0.1, False), (4.1, False)):
-        found = find_fixed_points(lambda h, p=place: 0 * h + sign * p, states)
-        assert found.accepted.all().item() is inside
-        assert found.accepted.any().item() is inside
+        fixed_points = find_fixed_points(lambda h, p=place: 0 * h + sign * p, states)
+        assert fixed_points.accepted.all().item() is inside
+        assert fixed_points.accepted.any().item() is inside
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
@@ -169,9 +171,9 @@ def test_a_run_that_diverged_does_not_decide_what_is_near(accept, lost):
     diverged = torch.cat([states, torch.tensor([[lost]], dtype=F64)])
     field = pitchfork(1.0)
     clean = find_fixed_points(field, states, accept=accept)
-    found = find_fixed_points(field, diverged, accept=accept)
-    torch.testing.assert_close(found.points, clean.points)
-    assert found.accepted.tolist() == [True, True, True]
+    fixed_points = find_fixed_points(field, diverged, accept=accept)
+    torch.testing.assert_close(fixed_points.points, clean.points)
+    assert fixed_points.accepted.tolist() == [True, True, True]
     away = find_fixed_points(lambda h: 0 * h + 7.0, diverged, accept=accept)
     assert not away.accepted.any()
     assert not find_fixed_points(field, diverged[3:], accept=accept).accepted.any()
@@ -182,8 +184,8 @@ def test_a_fixed_point_at_an_extreme_of_zero_is_in_the_box():
     visited = [torch.zeros(1, 2, dtype=F64)]
     for _ in range(200):  # comes to rest at (1, 0), the second unit dead
         visited.append(torch.relu(visited[-1] @ W.T + b))
-    found = find_fixed_points(lambda h: torch.relu(h @ W.T + b), torch.cat(visited))
-    torch.testing.assert_close(found.points, torch.tensor([[1.0, 0.0]], dtype=F64))
+    fixed_points = find_fixed_points(lambda h: torch.relu(h @ W.T + b), torch.cat(visited))
+    torch.testing.assert_close(fixed_points.points, torch.tensor([[1.0, 0.0]], dtype=F64))
     resting = find_fixed_points(lambda h: h / 2, torch.zeros(3, 2, dtype=F64))
     assert len(resting) == 1
 
@@ -192,9 +194,9 @@ def test_distance():
     starts = torch.tensor([[0.0, 0.0]], dtype=F64)
     for x, accepted in ((0.9, True), (1.1, False)):
         target = torch.tensor([x, 0.0], dtype=F64)
-        found = find_fixed_points(lambda h, t=target: 0 * h + t, starts, accept="distance")
-        assert found.converged.all()
-        assert found.accepted.item() is accepted
+        fixed_points = find_fixed_points(lambda h, t=target: 0 * h + t, starts, accept="distance")
+        assert fixed_points.converged.all()
+        assert fixed_points.accepted.item() is accepted
 
 
 def wide_gnode(seed):
@@ -214,13 +216,13 @@ def true_roots(cell, starts):
     H = cell.W_F[0].shape[1]
     W, b = cell.W_h[:H].detach().numpy(), cell.b[:H].detach().numpy()
     V, c = cell.W_F[0].detach().numpy(), cell.b_F[0].detach().numpy()
-    found = []
+    roots = []
     for start in starts.numpy():
         end = root(lambda h: V @ np.tanh(W @ h + b) + c - h, start, tol=1e-12)
-        distances = [np.linalg.norm(end.x - other) for other in found]
+        distances = [np.linalg.norm(end.x - other) for other in roots]
         if end.success and min(distances, default=1.0) > 1e-5:
-            found.append(end.x)
-    return np.array(found)
+            roots.append(end.x)
+    return np.array(roots)
 
 
 @pytest.mark.sampled(9)
@@ -229,27 +231,29 @@ def test_with_open_gates_asked_for_only_true_roots_are_left(seed):
     cell = wide_gnode(seed)
     starts = cloud(cell.hidden_size, count=100, scale=4.0, seed=seed)
     expected = true_roots(cell, starts)
-    found = find_fixed_points(cell, starts, accept="none", open_tolerance=1e-4)
-    assert len(found) == len(expected)
-    for point in found.points.numpy():
+    fixed_points = find_fixed_points(cell, starts, accept="none", open_tolerance=1e-4)
+    assert len(fixed_points) == len(expected)
+    for point in fixed_points.points.numpy():
         assert np.linalg.norm(expected - point, axis=1).min() < 1e-6
-    assert (found.open_residuals <= 1e-4).all()
+    assert (fixed_points.open_residuals <= 1e-4).all()
 
 
 @pytest.mark.thorough
 def test_states_that_a_shut_gate_holds_are_accepted_by_the_speed_alone():
-    held = kept = 0
+    held = passed = 0
     for seed in range(4):
         cell = wide_gnode(seed)
         starts = cloud(cell.hidden_size, count=50, scale=4.0, seed=seed)
-        found = find_fixed_points(cell, starts, **KIM_2023)  # as in the paper, times in seconds
-        shut = found.open_residuals > 1.0  # 1 per second: |F - h| = 0.01
+        fixed_points = find_fixed_points(
+            cell, starts, **KIM_2023
+        )  # as in the paper, times in seconds
+        shut = fixed_points.open_residuals > 1.0  # 1 per second: |F - h| = 0.01
         held += int(shut.sum())
         filtered = find_fixed_points(cell, starts, **KIM_2023, open_tolerance=1.0)
         assert len(filtered) == int((~shut).sum())
-        kept += len(filtered)
+        passed += len(filtered)
     assert held > 10
-    assert kept > 10
+    assert passed > 10
 
 
 @pytest.mark.parametrize(
@@ -293,10 +297,10 @@ def test_a_gru_whose_gate_is_shut_rests_nowhere():
 def test_a_map_that_is_a_module_is_converted():
     torch.manual_seed(0)
     linear = torch.nn.Linear(2, 2)
-    found = find_fixed_points(linear, cloud(2), accept="none")
+    fixed_points = find_fixed_points(linear, cloud(2), accept="none")
     W, b = linear.weight.double().detach(), linear.bias.double().detach()
     expected = torch.linalg.solve(torch.eye(2, dtype=F64) - W, b)
-    torch.testing.assert_close(found.points, expected.unsqueeze(0))
+    torch.testing.assert_close(fixed_points.points, expected.unsqueeze(0))
     assert linear.weight.dtype is torch.float32
 
 
@@ -304,10 +308,10 @@ def test_a_point_whose_jacobian_is_no_number_has_no_known_stability():
     def field(h):
         return -h.square().sum(-1, keepdim=True).sqrt() * h.sign()  # 0 / 0 is its slope at 0
 
-    found = find_fixed_points(Flow(field), torch.zeros(3, 2, dtype=F64))
-    assert found.stability == ("unknown",)
-    assert len(found.select("marginal")) == 0
-    assert len(found.select("unknown")) == 1
+    fixed_points = find_fixed_points(Flow(field), torch.zeros(3, 2, dtype=F64))
+    assert fixed_points.stability == ("unknown",)
+    assert len(fixed_points.select("marginal")) == 0
+    assert len(fixed_points.select("unknown")) == 1
 
 
 def test_merging_joins_what_is_near_and_nothing_else():
@@ -316,9 +320,9 @@ def test_merging_joins_what_is_near_and_nothing_else():
     nudges = 1e-4 * torch.nn.functional.normalize(torch.randn(50, 7, 4, dtype=F64), dim=-1)
     states = (centres[:, None] + nudges).reshape(-1, 4)
     resting = Flow(lambda h: 0 * h)
-    found = find_fixed_points(resting, states, merge_distance=2e-4)
-    assert found.multiplicity.tolist() == [7] * 50
-    members = found.membership.reshape(50, 7)
+    fixed_points = find_fixed_points(resting, states, merge_distance=2e-4)
+    assert fixed_points.multiplicity.tolist() == [7] * 50
+    members = fixed_points.membership.reshape(50, 7)
     assert (members == members[:, :1]).all()
     assert len(members[:, 0].unique()) == 50
     assert len(find_fixed_points(resting, states, **KIM_2023)) == 350
@@ -348,12 +352,14 @@ def test_bad_calls_are_refused():
 
 def test_a_summary_says_how_complete_the_search_is():
     field = Flow(lambda h: h - h**3)
-    found = find_fixed_points(field, torch.linspace(-1.5, 1.5, 30).unsqueeze(1))
-    kinds = "2 stable, 1 unstable" if len(found) == 3 else ""
+    fixed_points = find_fixed_points(field, torch.linspace(-1.5, 1.5, 30).unsqueeze(1))
+    kinds = "2 stable, 1 unstable" if len(fixed_points) == 3 else ""
     assert kinds
-    alone = int((found.multiplicity == 1).sum())
-    assert repr(found).startswith(f"FixedPoints(3 points: {kinds}; 30 of 30 starts converged, ")
-    assert f"{alone} point" in repr(found)
+    alone = int((fixed_points.multiplicity == 1).sum())
+    assert repr(fixed_points).startswith(
+        f"FixedPoints(3 points: {kinds}; 30 of 30 starts converged, "
+    )
+    assert f"{alone} point" in repr(fixed_points)
     nothing = find_fixed_points(Flow(lambda h: 1 + h**2), torch.randn(4, 1), max_iterations=3)
     assert repr(nothing).startswith("FixedPoints(0 points; 0 of 4 starts converged")
 
@@ -365,9 +371,9 @@ def test_a_field_of_another_dtype_is_named():
     with pytest.raises(DtypeError, match=r"does not take states of torch\.float64 .*give Flow"):
         find_fixed_points(Flow(layer, state_size=3), visited)
     single = Flow(layer, dtype=torch.float32)
-    found = find_fixed_points(single, visited, accept="none", tolerance=1e-6)
+    fixed_points = find_fixed_points(single, visited, accept="none", tolerance=1e-6)
     torch.testing.assert_close(
-        found.points[0],
+        fixed_points.points[0],
         torch.linalg.solve(layer.weight, -layer.bias).detach(),
         rtol=1e-3,
         atol=1e-4,

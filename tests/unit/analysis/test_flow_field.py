@@ -24,38 +24,38 @@ BOX = ((-2.0, 2.0), (-1.0, 1.5))
 
 def test_paths_of_a_flow_are_those_of_another_solver():
     start = torch.tensor([[0.3, -0.4], [1.5, 0.2]], dtype=F64)
-    found = simulate(Flow(turning_ring), start, steps=100, step_size=0.05)
-    assert found.states.shape == (2, 101, 2)
-    assert found.times[-1] == pytest.approx(5.0)
+    simulation = simulate(Flow(turning_ring), start, steps=100, step_size=0.05)
+    assert simulation.states.shape == (2, 101, 2)
+    assert simulation.times[-1] == pytest.approx(5.0)
     for row in range(2):
         other = solve_ivp(
             lambda _, h: turning_ring(torch.tensor(h)[None])[0].numpy(),
             (0, 5),
             start[row].numpy(),
-            t_eval=found.times.numpy(),
+            t_eval=simulation.times.numpy(),
             rtol=1e-10,
             atol=1e-12,
         )
-        np.testing.assert_allclose(found.states[row], other.y.T, atol=1e-6)
-    torch.testing.assert_close(found.final_speeds, torch.ones(2, dtype=F64), rtol=1e-3, atol=0)
-    assert not found.settled.any()
+        np.testing.assert_allclose(simulation.states[row], other.y.T, atol=1e-6)
+    torch.testing.assert_close(simulation.final_speeds, torch.ones(2, dtype=F64), rtol=1e-3, atol=0)
+    assert not simulation.settled.any()
 
 
 def test_paths_of_a_map_are_its_iterates():
     start = torch.tensor([[1.0], [-3.0]], dtype=F64)
-    found = simulate(lambda h: 0.5 * h + 1, start, steps=40)
+    simulation = simulate(lambda h: 0.5 * h + 1, start, steps=40)
     expected = 2 + (start - 2) * 0.5 ** torch.arange(41.0, dtype=F64)
-    torch.testing.assert_close(found.states[..., 0], expected)
-    assert found.settled.all()
-    assert found.times.tolist() == list(range(41))
+    torch.testing.assert_close(simulation.states[..., 0], expected)
+    assert simulation.settled.all()
+    assert simulation.times.tolist() == list(range(41))
 
 
 def test_paths_of_a_cell_are_its_runs():
     cell = MODELS["gru"].build(2, 3)
     x = torch.zeros(4, 10, 2)
     visited = visited_states(cell, x)
-    found = simulate(cell, visited[:, 0], steps=9)
-    torch.testing.assert_close(found.states.float(), visited)
+    simulation = simulate(cell, visited[:, 0], steps=9)
+    torch.testing.assert_close(simulation.states.float(), visited)
 
 
 def test_the_field_of_a_plane_is_the_velocity():

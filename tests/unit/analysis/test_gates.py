@@ -104,7 +104,7 @@ def test_behind_its_gate_a_hippo_cell_is_drawn_to_what_its_new_memory_says(optio
 
 
 class Gated(AbstractCell):
-    """h' = h + g (target - h) with a gate of its own."""
+    """h' = h + g (target - h) with its gate."""
 
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
@@ -136,10 +136,10 @@ class AnotherOption(TwoArguments):
         return super().update_gate(x, h)
 
 
-@pytest.mark.parametrize("own", [TwoArguments, WithGap, AnotherOption])
+@pytest.mark.parametrize("cell_class", [TwoArguments, WithGap, AnotherOption])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_own_cells_say_their_gates_with_the_gap_or_without(own, layers):
-    cell = own(2, 2)
+def test_own_cells_say_their_gates_with_the_gap_or_without(cell_class, layers):
+    cell = cell_class(2, 2)
     flow = as_flow(tauflow.RNN(cell, num_layers=layers).double(), dt=2.0)
     h = cloud(2 * layers, count=4)
     targets = torch.cat([torch.tensor([-1.0, 1.0])] * layers).double()

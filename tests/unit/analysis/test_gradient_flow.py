@@ -114,10 +114,10 @@ def test_lemma_1_holds_and_lemma_2_lacks_the_stages_own_derivatives():
     h = torch.randn(1, 4, dtype=torch.float64, generator=generator)
     jacobian = (1 - (h @ W.T).tanh().square()).T * W  # of tanh(W h)
     euler = torch.eye(4, dtype=torch.float64) * (1 - 0.3 * 0.7) + 0.3 * jacobian
-    found = gradient_flow(
+    result = gradient_flow(
         linear_cell(W.tolist(), activation="tanh", damping=0.7), no_input(1), h, dt=0.3
     )
-    assert float(found.step_norm) == pytest.approx(float(torch.linalg.matrix_norm(euler, 2)))
+    assert float(result.step_norm) == pytest.approx(float(torch.linalg.matrix_norm(euler, 2)))
 
 
 def test_the_memory_of_an_ode_lstm_keeps_its_errors_at_first():
@@ -179,8 +179,8 @@ def test_adaptive_solvers_have_the_jacobians_of_short_steps(name, solver, option
     stepped = tauflow.build(name, D, N, solver="rk4", substeps=40, **options).double()
     stepped.load_state_dict(adaptive.state_dict())
     x, dt = torch.randn(B, T, D).double(), torch.rand(B, T).double() + 0.1
-    found, expected = (gradient_flow(rnn, x, dt=dt) for rnn in (adaptive, stepped))
-    torch.testing.assert_close(found.error_norm, expected.error_norm, rtol=1e-5, atol=1e-7)
+    flow, expected = (gradient_flow(rnn, x, dt=dt) for rnn in (adaptive, stepped))
+    torch.testing.assert_close(flow.error_norm, expected.error_norm, rtol=1e-5, atol=1e-7)
 
 
 def test_dropout_is_off_and_the_mode_is_kept():
@@ -208,7 +208,7 @@ def test_nan_is_what_was_not_measured():
     torch.manual_seed(0)
     x, observed = torch.randn(B, T, D), torch.rand(B, T, D) > 0.4
     rnn = tauflow.GRUD(D, N)
-    told = gradient_flow(rnn, x, observed=observed)
-    found = gradient_flow(rnn, x.masked_fill(~observed, float("nan")))
-    assert told.error_norm.isfinite().all()
-    torch.testing.assert_close(found.error_norm, told.error_norm)
+    masked = gradient_flow(rnn, x, observed=observed)
+    flow = gradient_flow(rnn, x.masked_fill(~observed, float("nan")))
+    assert masked.error_norm.isfinite().all()
+    torch.testing.assert_close(flow.error_norm, masked.error_norm)

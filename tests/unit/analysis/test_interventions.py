@@ -62,20 +62,20 @@ def test_a_lesion_holds_its_neurons_at_every_step(name, value):
 def test_lesions_of_an_upper_layer_leave_the_lower_one_alone():
     rnn = build("gru", num_layers=2)
     x, _ = sequences()
-    whole, silent = (visited_states(r, x) for r in (rnn, lesion(rnn, [0], layer=1)))
-    torch.testing.assert_close(silent[..., :N], whole[..., :N])
+    intact, silent = (visited_states(r, x) for r in (rnn, lesion(rnn, [0], layer=1)))
+    torch.testing.assert_close(silent[..., :N], intact[..., :N])
     assert silent[..., N].eq(0).all()
-    assert whole[..., N].ne(0).all()
+    assert intact[..., N].ne(0).all()
 
 
 def test_fixed_points_of_a_lesioned_flow_are_those_of_the_other_neurons():
     torch.manual_seed(0)
     rnn = tauflow.CTRNN(D, N)
     silent = lesion(rnn, SILENT)
-    found = find_fixed_points(silent, torch.randn(50, N), accept="none")
-    assert len(found) > 0
-    assert found.points[:, SILENT].abs().max() < 1e-6
-    velocity = as_flow(rnn).velocity(found.points)
+    fixed_points = find_fixed_points(silent, torch.randn(50, N), accept="none")
+    assert len(fixed_points) > 0
+    assert fixed_points.points[:, SILENT].abs().max() < 1e-6
+    velocity = as_flow(rnn).velocity(fixed_points.points)
     others = [neuron for neuron in range(N) if neuron not in SILENT]
     torch.testing.assert_close(velocity[:, others], torch.zeros_like(velocity[:, others]))
 
@@ -102,16 +102,16 @@ def test_a_displacement_is_followed_from_there_on(name, at):
     rnn = build(name)
     x, dt = sequences()
     displacement = 0.1 * torch.randn(B, rnn.state_size)
-    found = perturb(tauflow.SequenceModel(rnn, 2), x, displacement, at=at, dt=dt)
-    torch.testing.assert_close(found.states, visited_states(rnn, x, dt=dt))
-    torch.testing.assert_close(found.perturbed[:, :at], found.states[:, :at])
-    h = found.states[:, at] + displacement
+    perturbed = perturb(tauflow.SequenceModel(rnn, 2), x, displacement, at=at, dt=dt)
+    torch.testing.assert_close(perturbed.states, visited_states(rnn, x, dt=dt))
+    torch.testing.assert_close(perturbed.perturbed[:, :at], perturbed.states[:, :at])
+    h = perturbed.states[:, at] + displacement
     for step in range(at, T):
         if step > at:
             h = rnn.cell.step(x[:, step], h, dt[:, step : step + 1])
-        torch.testing.assert_close(found.perturbed[:, step], h)
-    assert found.distances.shape == (B, T - at)
-    torch.testing.assert_close(found.distances[:, 0], displacement.norm(dim=1))
+        torch.testing.assert_close(perturbed.perturbed[:, step], h)
+    assert perturbed.distances.shape == (B, T - at)
+    torch.testing.assert_close(perturbed.distances[:, 0], displacement.norm(dim=1))
 
 
 def test_a_displacement_that_does_not_fit_is_refused():

@@ -17,12 +17,12 @@ def test_exponents_are_those_of_the_matrix() -> None:
     cell = LinearCell(2, 2, (-0.5, -2.0))
     x = torch.randn(300, 2, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    found = lyapunov_exponents(cell, x, dt=0.5, generator=generator)
+    exponents = lyapunov_exponents(cell, x, dt=0.5, generator=generator)
     torch.testing.assert_close(
-        found, torch.tensor([-0.5, -2.0], dtype=torch.float64), atol=0.02, rtol=0
+        exponents, torch.tensor([-0.5, -2.0], dtype=torch.float64), atol=0.02, rtol=0
     )
     torch.testing.assert_close(
-        lyapunov_exponents(cell, x, dt=0.5, count=1), found[:1], atol=0.02, rtol=0
+        lyapunov_exponents(cell, x, dt=0.5, count=1), exponents[:1], atol=0.02, rtol=0
     )
 
 
@@ -47,13 +47,13 @@ def test_chaos_has_a_positive_exponent() -> None:
 def test_exponents_are_those_of_one_sequence() -> None:
     with pytest.raises(ShapeError, match=r"x has shape \(2, 5, 2\).*x\[0\]"):
         lyapunov_exponents(tauflow.GRU(2, 3), torch.randn(2, 5, 2))
-    found = [
+    shapes = [
         lyapunov_exponents(
             tauflow.GRU(2, 3), x, dt=0.5, generator=torch.Generator().manual_seed(0)
         ).shape
         for x in (torch.randn(5, 2), torch.randn(1, 5, 2))
     ]
-    assert found == [(3,), (3,)]
+    assert shapes == [(3,), (3,)]
 
 
 def test_what_a_step_leaves_nothing_of_does_not_come_back() -> None:
@@ -65,9 +65,9 @@ def test_what_a_step_leaves_nothing_of_does_not_come_back() -> None:
     assert float(lyapunov_exponents(cell, x, count=1)) > 0
     x[100] = 1e6  # tanh is flat here
     for dtype in (torch.float32, torch.float64):
-        found = lyapunov_exponents(cell.to(dtype), x.to(dtype))
-        assert found.dtype is dtype
-        assert (found == -math.inf).all()
+        exponents = lyapunov_exponents(cell.to(dtype), x.to(dtype))
+        assert exponents.dtype is dtype
+        assert (exponents == -math.inf).all()
     ages = lyapunov_exponents(tauflow.GRUD(1, 3), torch.randn(30, 1))
     assert (ages[:3] > -100).all()
     assert (ages[3:] == -math.inf).all()  # of measured features, nothing is left
@@ -90,8 +90,8 @@ class LowRank(AbstractCell):
 def test_directions_that_are_rounding_alone_have_no_exponent(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     cell = LowRank(1, 5).to(dtype)
-    found = lyapunov_exponents(cell, torch.zeros(100, 1, dtype=dtype))
-    assert found.isfinite().tolist() == [True, True, False, False, False]
+    exponents = lyapunov_exponents(cell, torch.zeros(100, 1, dtype=dtype))
+    assert exponents.isfinite().tolist() == [True, True, False, False, False]
     # of the map between the two numbers, whose Jacobian is n^T m times a diagonal
     inner = (cell.n.T @ cell.m).detach().double()
     z, logs, q = torch.zeros(2).double(), torch.zeros(2).double(), torch.eye(2).double()
@@ -99,7 +99,7 @@ def test_directions_that_are_rounding_alone_have_no_exponent(dtype: torch.dtype)
         q, r = torch.linalg.qr(inner @ (torch.diag(1 - torch.tanh(z) ** 2) @ q))
         z, logs = inner @ torch.tanh(z), logs + r.diagonal().abs().log()
     expected = (logs / 100).sort(descending=True).values
-    torch.testing.assert_close(found[:2].double(), expected, atol=0.03, rtol=0)
+    torch.testing.assert_close(exponents[:2].double(), expected, atol=0.03, rtol=0)
 
 
 def test_a_direction_that_shrinks_fast_is_no_rounding() -> None:
@@ -107,8 +107,8 @@ def test_a_direction_that_shrinks_fast_is_no_rounding() -> None:
     cell = LinearCell(2, 2, rates).float()
     with torch.no_grad():
         cell.A.copy_(torch.diag(torch.tensor(rates)))
-    found = lyapunov_exponents(cell, torch.zeros(50, 2))
-    torch.testing.assert_close(found, torch.tensor(rates), rtol=0, atol=0.05)
+    exponents = lyapunov_exponents(cell, torch.zeros(50, 2))
+    torch.testing.assert_close(exponents, torch.tensor(rates), rtol=0, atol=0.05)
 
 
 def test_what_has_no_exponents_is_refused() -> None:
@@ -134,16 +134,16 @@ def test_nan_is_missing_where_a_cell_knows_of_that(name: str) -> None:
     def seed() -> torch.Generator:
         return torch.Generator().manual_seed(0)
 
-    (found,) = lyapunov_exponents(rnn, x, dt=dt, count=1, generator=seed()).tolist()
+    (exponent,) = lyapunov_exponents(rnn, x, dt=dt, count=1, generator=seed()).tolist()
     # what a call of the module does to the first tangent vector
     tangent = torch.randn(rnn.state_size, 1, generator=seed(), dtype=torch.float64)
     initial = rnn.initial_state()[0].detach()
     J = torch.autograd.functional.jacobian(lambda h: rnn(x, h, dt=dt)[1], initial)
     assert isinstance(J, Tensor)
     grown = torch.linalg.vector_norm(J @ tangent) / torch.linalg.vector_norm(tangent)
-    assert found == pytest.approx(float(grown.log() / dt.sum()))
-    filled, given = x.nan_to_num(7.0), {"observed": observed, "generator": seed()}
-    assert lyapunov_exponents(rnn, filled, dt=dt, count=1, **given).tolist() == [found]
+    assert exponent == pytest.approx(float(grown.log() / dt.sum()))
+    filled, options = x.nan_to_num(7.0), {"observed": observed, "generator": seed()}
+    assert lyapunov_exponents(rnn, filled, dt=dt, count=1, **options).tolist() == [exponent]
 
 
 class Root(AbstractCell):

@@ -25,23 +25,23 @@ def _data(B: int, T: int, dt: float = 1.0) -> SequenceBatch:
 @pytest.mark.parametrize("dt", [1.0, 0.25])
 def test_a_linear_map_forgets_at_the_rate_of_its_slowest_mode(dt: float) -> None:
     rnn = tauflow.RNN(LinearCell(2, 2, (-0.5, -2.0)))
-    found = memory_length(rnn, _data(3, 400, dt=dt), tolerance=1e-6)
-    assert found.steps is not None
-    assert found.time == pytest.approx(found.steps * dt)
+    memory = memory_length(rnn, _data(3, 400, dt=dt), tolerance=1e-6)
+    assert memory.steps is not None
+    assert memory.time == pytest.approx(memory.steps * dt)
     expected = math.log(1e6) / 0.5
-    assert expected * 0.9 < found.time < expected * 1.15  # looked at every sixteenth of the way
-    assert found.rate == pytest.approx(-0.5 * dt, rel=0.05)
-    assert "samples" in str(found)
-    assert str(found).endswith("a sample)")
+    assert expected * 0.9 < memory.time < expected * 1.15  # looked at every sixteenth of the way
+    assert memory.rate == pytest.approx(-0.5 * dt, rel=0.05)
+    assert "samples" in str(memory)
+    assert str(memory).endswith("a sample)")
 
 
 def test_an_integrator_never_forgets() -> None:
-    found = memory_length(tauflow.RNN(LinearCell(2, 2, (0.0, -1.0))), _data(2, 100))
-    assert found.steps is None
-    assert found.time is None
-    assert found.rate == pytest.approx(0.0, abs=0.02)
-    assert "longer than 100 samples" in str(found)
-    assert str(found).endswith("a sample)")
+    memory = memory_length(tauflow.RNN(LinearCell(2, 2, (0.0, -1.0))), _data(2, 100))
+    assert memory.steps is None
+    assert memory.time is None
+    assert memory.rate == pytest.approx(0.0, abs=0.02)
+    assert "longer than 100 samples" in str(memory)
+    assert str(memory).endswith("a sample)")
 
 
 def test_the_rate_is_the_largest_exponent_of_a_nonlinear_network() -> None:
@@ -49,9 +49,9 @@ def test_the_rate_is_the_largest_exponent_of_a_nonlinear_network() -> None:
     rnn = tauflow.LTC(2, 6).double()
     data = _data(1, 400, dt=0.7)
     exponents = lyapunov_exponents(rnn, data.x[0], dt=data.dt[0] if data.dt is not None else None)
-    found = memory_length(rnn, _data(4, 400, dt=0.7))
+    memory = memory_length(rnn, _data(4, 400, dt=0.7))
     assert (exponents.diff() <= 0).all()
-    assert found.rate / 0.7 == pytest.approx(float(exponents[0]), rel=0.15)
+    assert memory.rate / 0.7 == pytest.approx(float(exponents[0]), rel=0.15)
 
 
 def test_masks_layers_heads_and_missing_features() -> None:
@@ -72,16 +72,16 @@ def test_padding_and_holes_are_no_samples() -> None:
     rnn = tauflow.RNN(LinearCell(2, 2, (-0.2, -2.0)))
     data = _data(3, 200, dt=0.5)
     assert data.dt is not None
-    whole = memory_length(rnn, data)
+    memory = memory_length(rnn, data)
     B, T = data.dt.shape
     x, dt = torch.zeros(B, 2 * T + 7, 2, dtype=torch.float64), torch.zeros(B, 2 * T + 7)
     mask = torch.zeros(B, 2 * T + 7, dtype=torch.bool)
-    kept = slice(1, 2 * T, 2)  # every other step is a hole, and seven are padding
-    x[:, kept], dt[:, kept], mask[:, kept] = data.x, data.dt.float(), True
+    seen = slice(1, 2 * T, 2)  # every other step is a hole, and seven are padding
+    x[:, seen], dt[:, seen], mask[:, seen] = data.x, data.dt.float(), True
     holes = memory_length(rnn, SequenceBatch(x, data.y, dt=dt.double(), mask=mask))
-    assert (holes.steps, holes.time, holes.after) == (whole.steps, whole.time, whole.after)
-    assert holes.rate == pytest.approx(whole.rate)
-    torch.testing.assert_close(holes.differences, whole.differences)
+    assert (holes.steps, holes.time, holes.after) == (memory.steps, memory.time, memory.after)
+    assert holes.rate == pytest.approx(memory.rate)
+    torch.testing.assert_close(holes.differences, memory.differences)
 
 
 def test_a_sequence_that_ends_too_early_to_tell_does_not_count() -> None:
@@ -131,11 +131,11 @@ def test_a_network_may_be_called_in_any_way(how: str) -> None:
     mask = torch.arange(200) < torch.tensor([[200], [150], [180]])
     batch = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
     rnn = tauflow.RNN(LinearCell(2, 2, (-3.0, -6.0)))
-    told = memory_length(Calling(rnn, "gaps"), batch)
+    memory = memory_length(Calling(rnn, "gaps"), batch)
     other = memory_length(Calling(rnn, how), batch)
-    assert told.steps == other.steps is not None
-    assert told.time == pytest.approx(other.time)
-    torch.testing.assert_close(told.differences, other.differences)
+    assert memory.steps == other.steps is not None
+    assert memory.time == pytest.approx(other.time)
+    torch.testing.assert_close(memory.differences, other.differences)
 
 
 def test_what_has_no_state_to_forget_is_refused() -> None:
@@ -157,19 +157,19 @@ def test_a_memory_is_as_long_in_any_unit_of_time() -> None:
     dt = torch.rand(B, T) + 0.5
     data = SequenceBatch(torch.randn(B, T, 2), torch.zeros(B, 1), dt=dt)
     data = replace(data, observed=torch.rand(B, T, 2) < 0.5)
-    found = memory_length(rnn, data)
+    memory = memory_length(rnn, data)
     with torch.no_grad():
         for name, parameter in rnn.named_parameters():
             if name.rpartition(".")[2] in ("w_x", "W_delta"):
                 parameter.div_(1024.0)
     other = memory_length(rnn, replace(data, dt=1024.0 * dt))
-    assert other.steps == found.steps
-    assert other.rate == pytest.approx(found.rate, rel=1e-3)
-    assert other.time == pytest.approx(1024.0 * found.time)
+    assert other.steps == memory.steps
+    assert other.rate == pytest.approx(memory.rate, rel=1e-3)
+    assert other.time == pytest.approx(1024.0 * memory.time)
 
 
 class Given(nn.Module):
-    """Hands a state of its own to its network, or none."""
+    """Passes its state to its network, or no state."""
 
     def __init__(self, rnn: nn.Module, h: Tensor | None = None) -> None:
         super().__init__()
@@ -190,18 +190,18 @@ def _first_states(rnn: SequenceModule, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("own", [True, False])
-def test_sequences_start_where_the_model_starts_them(own: bool, layers: int) -> None:
+@pytest.mark.parametrize("is_given", [True, False])
+def test_sequences_start_where_the_model_starts_them(is_given: bool, layers: int) -> None:
     torch.manual_seed(0)
     rnn = tauflow.GNODE(2, 3, num_layers=layers, initial_state="affine").double()
     x = torch.randn(3, 9, 2, dtype=torch.float64)
     mask = torch.ones(3, 9, dtype=torch.bool)
     mask[1, :2] = mask[2, 7:] = False  # the first sample is not always the first step
-    rows = [one[there] for one, there in zip(x, mask, strict=True)]
-    h = None if own else torch.randn(3, rnn.state_size, dtype=torch.float64)
+    rows = [row[there] for row, there in zip(x, mask, strict=True)]
+    h = None if is_given else torch.randn(3, rnn.state_size, dtype=torch.float64)
     data = SequenceBatch(x, x[:, 0], dt=torch.ones(3, 9, dtype=torch.float64), mask=mask)
-    found = memory_length(Given(rnn, h), data)
-    assert found.after == tuple(range(1, 10))
+    memory = memory_length(Given(rnn, h), data)
+    assert memory.after == tuple(range(1, 10))
     with torch.no_grad():
         first = _first_states(rnn, torch.stack([row[0] for row in rows])) if h is None else h
         ends = torch.cat(
@@ -213,7 +213,7 @@ def test_sequences_start_where_the_model_starts_them(own: bool, layers: int) -> 
             for k in range(1, len(row) + 1):
                 a, b = (rnn(row[None, :k], s[None, number])[1] for s in (first, other))
                 share = (a - b).view(layers, -1).abs().amax(1) / before
-                torch.testing.assert_close(found.differences[number, k - 1], share.max())
+                torch.testing.assert_close(memory.differences[number, k - 1], share.max())
 
 
 def test_of_two_stable_states_the_start_chooses() -> None:
@@ -234,9 +234,9 @@ def test_of_two_stable_states_the_start_chooses() -> None:
         rnn.cell.start.a.fill_(-1.0)  # starts at 2 x - 1
     x = torch.zeros(4, 100, 1)
     x[:, 0, 0] = torch.tensor([1.0, 0.9, 0.8, 0.7])  # all above 0
-    found = memory_length(rnn, SequenceBatch(x, x))
-    assert found.steps is not None
-    assert found.steps < 20
+    memory = memory_length(rnn, SequenceBatch(x, x))
+    assert memory.steps is not None
+    assert memory.steps < 20
     x[0, 0] = 0.1  # the others' ends are on its other side, and its own on theirs
     assert memory_length(rnn, SequenceBatch(x, x)).steps is None
 
@@ -280,9 +280,9 @@ def test_samples_of_the_network_are_those_of_the_data(how: str, message: str) ->
 @pytest.mark.parametrize("name", ["ip-net", "mtan", "seft", "transformer"])
 def test_reference_points_of_a_model_are_no_samples(name: str) -> None:
     data = SequenceBatch(torch.randn(3, 20, 2), torch.zeros(3, 1))
-    whole = WHOLE_MODELS[name].build(2, 8)
-    for model in (whole, SequenceModel(whole, 1)):
-        with pytest.raises(ArgumentError, match=f"{type(whole).__name__} is no network with a"):
+    network = WHOLE_MODELS[name].build(2, 8)
+    for model in (network, SequenceModel(network, 1)):
+        with pytest.raises(ArgumentError, match=f"{type(network).__name__} is no network with a"):
             memory_length(model, data)
 
 

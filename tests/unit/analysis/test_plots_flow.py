@@ -75,12 +75,12 @@ def test_a_field_that_rests_everywhere_is_drawn_without_streams():
 
 def test_paths_in_principal_components():
     paths = simulate(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1).states
-    view, found = principal_components(paths).projection(), wells()
-    ax = plot_trajectories(paths, view, fixed_points=found)
+    view, fixed_points = principal_components(paths).projection(), wells()
+    ax = plot_trajectories(paths, view, fixed_points=fixed_points)
     drawn = [line.get_xydata() for line in ax.lines]
     np.testing.assert_allclose(drawn[0], view.project(paths[0]))
     shown = np.concatenate(drawn[7:])
-    expected = view.project(found.points).numpy()
+    expected = view.project(fixed_points.points).numpy()
     assert len(shown) == 3
     for point in expected:
         assert np.abs(shown - point).sum(axis=1).min() < 1e-12
@@ -101,6 +101,6 @@ def test_a_title_has_its_place():
     title = ax.set_title("Two wells")
     ax.figure.canvas.draw()
     boxes = [title, ax.get_legend(), ax.xaxis.label]
-    a, b, c = (one.get_window_extent() for one in boxes)
+    a, b, c = (box.get_window_extent() for box in boxes)
     assert not a.overlaps(b)
     assert not b.overlaps(c)

@@ -34,10 +34,10 @@ def test_principal_components_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 1e6 + 0.1])
 def test_states_that_rest_have_no_variance_to_explain(value):
-    found = principal_components(torch.full((7, 3), value, dtype=F64))
-    assert found.mean.tolist() == [value] * 3
-    assert found.explained.tolist() == [0.0, 0.0, 0.0]
-    assert found.count() == 3
+    components = principal_components(torch.full((7, 3), value, dtype=F64))
+    assert components.mean.tolist() == [value] * 3
+    assert components.explained.tolist() == [0.0, 0.0, 0.0]
+    assert components.count() == 3
 
 
 def test_lifting_and_projecting_undo_each_other():

@@ -23,11 +23,11 @@ def test_one_bright_pixel_by_hand():
     """A 2 x 2 kernel of ones sees the pixel from four places, and gives each back to four."""
     image = torch.zeros(1, 1, 5, 6, dtype=torch.float64)
     image[0, 0, 2, 3] = 7.0
-    found = visual_backprop(head_of_ones((5, 6), ((1, 2, 1),)), image, normalize=False)
+    saliency = visual_backprop(head_of_ones((5, 6), ((1, 2, 1),)), image, normalize=False)
     expected = torch.zeros(5, 6, dtype=torch.float64)
     pyramid = torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]], dtype=torch.float64)
     expected[1:4, 2:5] = 7 * pyramid
-    torch.testing.assert_close(found.masks[0], expected)
+    torch.testing.assert_close(saliency.masks[0], expected)
     normalized = visual_backprop(head_of_ones((5, 6), ((1, 2, 1),)), image).masks[0]
     torch.testing.assert_close(normalized, expected / 28)
 
@@ -40,12 +40,12 @@ def test_a_second_layer_multiplies():
     image = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
     image[0, 0, :, :2] = 2.0  # features of 8 on the left
     image[0, 0, :, 2:] = 1.0  # and of 4 on the right
-    found = visual_backprop(head, image, normalize=False)
-    torch.testing.assert_close(found.features[0][0], torch.tensor([[8.0, 4], [8, 4]]).double())
-    torch.testing.assert_close(found.features[1][0], torch.tensor([[3.0, 0], [3, 0]]).double())
+    saliency = visual_backprop(head, image, normalize=False)
+    torch.testing.assert_close(saliency.features[0][0], torch.tensor([[8.0, 4], [8, 4]]).double())
+    torch.testing.assert_close(saliency.features[1][0], torch.tensor([[3.0, 0], [3, 0]]).double())
     expected = torch.zeros(4, 4, dtype=torch.float64)
     expected[:, :2] = 8 * 3
-    torch.testing.assert_close(found.masks[0], expected)
+    torch.testing.assert_close(saliency.masks[0], expected)
 
 
 def by_hand(head, image):
@@ -93,13 +93,13 @@ def videos(batch=(2, 3)):
 def test_the_masks_of_a_random_head_are_those_of_loops():
     """Sizes that strides do not divide leave edges that no kernel reaches."""
     model, x = random_model(), videos()
-    found = visual_backprop(model, x, normalize=False)
-    assert found.masks.shape == (2, 3, 17, 22)
+    saliency = visual_backprop(model, x, normalize=False)
+    assert saliency.masks.shape == (2, 3, 17, 22)
     for b, t in np.ndindex(2, 3):
         expected = by_hand(model.head, x[b, t])
-        np.testing.assert_allclose(found.masks[b, t].numpy(), expected, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(saliency.masks[b, t].numpy(), expected, rtol=1e-10, atol=1e-14)
     single = visual_backprop(model.head, x[0, 0], normalize=False)
-    torch.testing.assert_close(single.masks, found.masks[0, 0])
+    torch.testing.assert_close(single.masks, saliency.masks[0, 0])
 
 
 def test_normalized_masks_reach_from_0_to_1():
@@ -112,9 +112,9 @@ def test_normalized_masks_reach_from_0_to_1():
 
 def test_negative_features_of_other_activations_do_not_count():
     model = random_model(activation="tanh")
-    found = visual_backprop(model, videos(), normalize=False)
-    assert (found.masks >= 0).all()
-    assert all((part >= 0).all() for part in found.features)
+    saliency = visual_backprop(model, videos(), normalize=False)
+    assert (saliency.masks >= 0).all()
+    assert all((part >= 0).all() for part in saliency.features)
 
 
 def test_bad_arguments_are_refused():

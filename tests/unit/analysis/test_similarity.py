@@ -87,10 +87,10 @@ def test_cka_is_the_alignment_of_centred_kernels(n, p, q):
 
 def unbiased_hsic(K, L):
     """As Song et al. 2012 write it, with the diagonals removed."""
-    n, one = len(K), np.ones(len(K))
+    n, ones = len(K), np.ones(len(K))
     K, L = (M - np.diag(np.diag(M)) for M in (K, L))
-    middle = (one @ K @ one) * (one @ L @ one) / ((n - 1) * (n - 2))
-    return (np.trace(K @ L) + middle - 2 / (n - 2) * (one @ K @ L @ one)) / (n * (n - 3))
+    middle = (ones @ K @ ones) * (ones @ L @ ones) / ((n - 1) * (n - 2))
+    return (np.trace(K @ L) + middle - 2 / (n - 2) * (ones @ K @ L @ ones)) / (n * (n - 3))
 
 
 @pytest.mark.parametrize(("n", "p", "q"), [(30, 4, 6), (12, 20, 30)])
@@ -151,9 +151,9 @@ def test_dynamics_are_compared_whatever_the_coordinates():
     A, B = same.operators
     torch.testing.assert_close(Q @ B @ Q.T, A)
     expected = torch.linalg.eigvals(rotating(0.3, 0.98))
-    found = torch.linalg.eigvals(A)
-    torch.testing.assert_close(found.abs().sort().values, expected.abs().sort().values)
-    torch.testing.assert_close(found.angle().sort().values, expected.angle().sort().values)
+    eigenvalues = torch.linalg.eigvals(A)
+    torch.testing.assert_close(eigenvalues.abs().sort().values, expected.abs().sort().values)
+    torch.testing.assert_close(eigenvalues.angle().sort().values, expected.angle().sort().values)
 
 
 def moved_linearly(states):
@@ -172,10 +172,10 @@ def test_of_symmetric_operators_the_spectra_alone_differ():
         trajectories(operator, starts=torch.eye(3, dtype=F64))
         for operator in (Q @ torch.diag(first) @ Q.T, torch.diag(second))
     ]
-    found = dynamical_similarity(*runs, rank=3)
-    assert found.converged
-    assert found.distance == pytest.approx(float((first - second).norm()))
-    assert found.angle == pytest.approx(
+    similarity = dynamical_similarity(*runs, rank=3)
+    assert similarity.converged
+    assert similarity.distance == pytest.approx(float((first - second).norm()))
+    assert similarity.angle == pytest.approx(
         math.acos(float(first @ second / (first.norm() * second.norm())))
     )
 
@@ -183,9 +183,9 @@ def test_of_symmetric_operators_the_spectra_alone_differ():
 def test_delays_recover_what_one_neuron_hides():
     full = trajectories(rotating(0.3, 0.98), trials=10, samples=40)
     seen = full @ random_states(4, 4, 1)
-    found = dynamical_similarity(full, seen, rank=4, delays=6, starts=5)
+    similarity = dynamical_similarity(full, seen, rank=4, delays=6, starts=5)
     expected = torch.linalg.eigvals(rotating(0.3, 0.98)).angle().sort().values
-    for operator in found.operators:
+    for operator in similarity.operators:
         angles = torch.linalg.eigvals(operator).angle().sort().values
         torch.testing.assert_close(angles, expected, rtol=1e-6, atol=1e-6)
 

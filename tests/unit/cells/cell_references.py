@@ -144,7 +144,7 @@ def wired_cfc_step(cell: nn.Module, phi, x: Array, h: Array, dt: float) -> Array
     signal, states, start, before = x, [], 0, None
     for k, (_, neurons) in enumerate(layers):
         n = len(neurons)
-        own = h[start : start + n]
+        state = h[start : start + n]
         start += n
         masks = sensory[:, neurons] if before is None else recurrent[np.ix_(before, neurons)]
         heads = {key: p.get(f"layers.{k}.{key}") for key in ("weight", "bias", "w_tau", "A")}
@@ -153,7 +153,7 @@ def wired_cfc_step(cell: nn.Module, phi, x: Array, h: Array, dt: float) -> Array
         mode = cell.layers[k].mode
         for head in range(1 if mode == "pure" else 2):
             heads["weight"][head * n : (head + 1) * n, : len(signal)] *= masks.T
-        z = np.concatenate([signal, own])
+        z = np.concatenate([signal, state])
         signal = closed_form(heads, mode, phi, cell.layers[k].time_sign, z, dt)
         states.append(signal)
         before = neurons

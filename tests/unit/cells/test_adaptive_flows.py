@@ -55,9 +55,9 @@ def by_fixed_steps(cell):
 def test_tight_tolerances_equal_many_fixed_steps(cell, solver):
     name, options = CELLS[cell]
     adaptive, _ = pair(name, options, solver=solver, rtol=1e-8, atol=1e-10)
-    (y, own), (expected, other) = values_and_gradients(adaptive), by_fixed_steps(cell)
+    (y, gradients), (expected, other) = values_and_gradients(adaptive), by_fixed_steps(cell)
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-7)
-    for a, e in zip(own, other, strict=True):
+    for a, e in zip(gradients, other, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-6)
 
 
@@ -89,9 +89,9 @@ def test_every_row_has_its_own_gap(name, options):
 @pytest.mark.parametrize("options", [{}, {"train_tau": True, "scale": False}])
 def test_gradients_by_the_adjoint_equal_those_through_many_fixed_steps(options):
     adaptive, fixed = pair("ct-rnn", options, solver="dopri5", rtol=1e-8, atol=1e-10, adjoint=True)
-    (y, own), (expected, other) = values_and_gradients(adaptive), values_and_gradients(fixed)
+    (y, gradients), (expected, other) = values_and_gradients(adaptive), values_and_gradients(fixed)
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-7)
-    for a, e in zip(own, other, strict=True):
+    for a, e in zip(gradients, other, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-6)
 
 

@@ -13,11 +13,11 @@ def features(cell: CfCCell, draws: int = 4000) -> torch.Tensor:
 @pytest.mark.parametrize("p", [0.2, 0.5])
 def test_units_are_dropped_and_the_rest_scaled_up(p):
     cell = CfCCell(3, 4, backbone_units=16, backbone_dropout=p)
-    kept = features(cell.eval(), 1)
+    undropped = features(cell.eval(), 1)
     dropped = features(cell.train())
     share = (dropped == 0).float().mean().item()
     assert share == pytest.approx(p, abs=0.01)
-    survivors = (dropped / kept)[dropped != 0]
+    survivors = (dropped / undropped)[dropped != 0]
     torch.testing.assert_close(survivors, torch.full_like(survivors, 1 / (1 - p)))
 
 
@@ -30,22 +30,22 @@ def test_evaluation_drops_nothing(layers):
 
 
 def test_sparing_the_first_layer():
-    one = CfCCell(3, 4, backbone_dropout=0.5, dropout_first=False)
-    assert torch.equal(features(one.train(), 50), features(one.eval(), 50))
+    cell = CfCCell(3, 4, backbone_dropout=0.5, dropout_first=False)
+    assert torch.equal(features(cell.train(), 50), features(cell.eval(), 50))
     two = CfCCell(3, 4, backbone_layers=2, backbone_dropout=0.5, dropout_first=False)
     expected = features(two.eval(), 1)
     got = features(two.train(), 50)
-    kept = got != 0
-    assert 0.4 < kept.float().mean() < 0.6
+    is_left = got != 0
+    assert 0.4 < is_left.float().mean() < 0.6
     # with the first layer whole, a surviving unit has its exact value, doubled
-    torch.testing.assert_close(got[kept], (2 * expected).expand_as(got)[kept])
+    torch.testing.assert_close(got[is_left], (2 * expected).expand_as(got)[is_left])
 
 
 def test_dropping_the_first_layer_reaches_the_second():
     cell = CfCCell(3, 4, backbone_layers=2, backbone_dropout=0.5)
     expected, got = features(cell.eval(), 1), features(cell.train(), 50)
-    kept = got != 0
-    assert not torch.allclose(got[kept], (2 * expected).expand_as(got)[kept])
+    is_left = got != 0
+    assert not torch.allclose(got[is_left], (2 * expected).expand_as(got)[is_left])
 
 
 def test_each_step_of_a_cell_draws_anew():

@@ -46,10 +46,10 @@ def test_lru_takes_powers_of_its_eigenvalues():
     cell, x, h, dt = random_cell(LRUCell)
     p = numbers(cell)
     logarithms = -np.exp(p["nu"]) + 1j * np.exp(p["theta"])
-    drive = x.numpy() @ (p["B"][:N] + 1j * p["B"][N:]).T
+    projection = x.numpy() @ (p["B"][:N] + 1j * p["B"][N:]).T
     z = complex_state(h)
     assert_state_is(
-        cell, x, h, dt, np.exp(logarithms * dt.numpy()) * z + np.exp(p["log_gamma"]) * drive
+        cell, x, h, dt, np.exp(logarithms * dt.numpy()) * z + np.exp(p["log_gamma"]) * projection
     )
 
 
@@ -57,12 +57,12 @@ def test_s5_is_the_exact_flow_of_its_linear_equation_while_the_input_is_held():
     cell, x, h, dt = random_cell(S5Cell)
     p = numbers(cell)
     eigenvalues = -np.exp(p["log_rate"]) + 1j * p["frequency"]
-    drive = x.numpy() @ (p["B"][:N] + 1j * p["B"][N:]).T
+    projection = x.numpy() @ (p["B"][:N] + 1j * p["B"][N:]).T
     new = np.empty((B, N), complex)
     for row in range(B):
         for n in range(N):
             # the matrix exponential of the state and its held input together
-            matrix = np.array([[eigenvalues[n], drive[row, n]], [0, 0]])
+            matrix = np.array([[eigenvalues[n], projection[row, n]], [0, 0]])
             flow = expm(matrix * math.exp(p["log_step"][n]) * dt[row].item())
             new[row, n] = flow[0, 0] * complex_state(h)[row, n] + flow[0, 1]
     assert_state_is(cell, x, h, dt, new)
@@ -165,8 +165,8 @@ def test_scans_and_their_gradients_are_the_recurrence(is_complex, steps):
     expected = torch.stack(states, 1)
     if is_complex:
         expected = torch.cat([expected.real, expected.imag], -1)
-    found, last = scan(CHUNK_SCAN, a, b, first, is_complex)
-    torch.testing.assert_close(found, expected)
-    assert torch.equal(last, found[:, -1])
+    outputs, last = scan(CHUNK_SCAN, a, b, first, is_complex)
+    torch.testing.assert_close(outputs, expected)
+    assert torch.equal(last, outputs[:, -1])
     inputs = [z.clone().requires_grad_() for z in (a, b, first)]
     assert torch.autograd.gradcheck(lambda *z: scan(CHUNK_SCAN, *z, is_complex), inputs)

@@ -47,10 +47,10 @@ def ode_lstm_sample(cell: AbstractCell, x: Array, gaps: Array) -> Array:
         pre = p["W_x"] @ x_t + p["W_h"] @ h + p["b"] + p.get("b_h", 0.0)
         u, c = lstm(pre, c, cell.forget_bias)
         if cell.form == "tensorflow":
-            drive = p["flow.W_x"] @ u + p["flow.b"]
+            projection = p["flow.W_x"] @ u + p["flow.b"]
 
-            def field(v: Array, drive: Array = drive) -> Array:
-                return p["flow.s"] * np.tanh(drive + p["flow.W_h"] @ v) - v
+            def field(v: Array, projection: Array = projection) -> Array:
+                return p["flow.s"] * np.tanh(projection + p["flow.W_h"] @ v) - v
 
             h = flow(field, h, dt, cell.solver, cell.substeps)
         else:
@@ -69,10 +69,10 @@ def bidirectional_sample(cell: AbstractCell, x: Array, gaps: Array) -> Array:
     for x_t, dt in zip(x, gaps, strict=True):
         to_lstm, to_flow = np.concatenate([x_t, q, [dt]]), np.concatenate([x_t, h])
         pre = p["lstm.W_x"] @ to_lstm + p["lstm.W_h"] @ h + p["lstm.b"]
-        drive = p["ct_rnn.W_x"] @ to_flow + p["ct_rnn.b"]
+        projection = p["ct_rnn.W_x"] @ to_flow + p["ct_rnn.b"]
 
-        def field(v: Array, drive: Array = drive) -> Array:
-            rate = p["ct_rnn.s"] * np.tanh(drive + p["ct_rnn.W_h"] @ v)
+        def field(v: Array, projection: Array = projection) -> Array:
+            rate = p["ct_rnn.s"] * np.tanh(projection + p["ct_rnn.W_h"] @ v)
             return rate - cell.ct_rnn.damping * v
 
         h, c = lstm(pre, c, cell.lstm.forget_bias)

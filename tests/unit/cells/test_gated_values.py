@@ -59,19 +59,19 @@ def test_values_and_gradients_equal_torch(name, forget_bias, append_dt):
     twins += [net.bias_hh_l0] if name == "gru" else []
     ours = torch.autograd.grad((y * pull).sum() + last.sum(), leaves)
     theirs = torch.autograd.grad((y_net * pull).sum() + last_net.sum(), twins)
-    for own, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(own, other)
+    for our, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, other)
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_only_an_appended_gap_is_felt(name):
     cell, _ = pair(name)
-    told, _ = pair(name, append_dt=True)
+    appended, _ = pair(name, append_dt=True)
     x, h = torch.randn(B, D).double(), torch.randn(B, cell.state_size).double()
     short, long = torch.zeros(B, 1).double(), torch.ones(B, 1).double()
     assert torch.equal(cell.step(x, h, short), cell.step(x, h, long))
-    assert not torch.allclose(told.step(x, h, short), told.step(x, h, long))
-    assert (cell.uses_dt, told.uses_dt) == (False, True)
+    assert not torch.allclose(appended.step(x, h, short), appended.step(x, h, long))
+    assert (cell.uses_dt, appended.uses_dt) == (False, True)
 
 
 def test_forget_bias_is_no_parameter():
@@ -82,8 +82,8 @@ def test_forget_bias_is_no_parameter():
     without.load_state_dict(with_bias.state_dict())
     x, h, dt = torch.randn(B, D), torch.randn(B, 2 * N), torch.ones(B, 1)
     c_before = h[:, N:]
-    drive = x @ with_bias.W_x.T + h[:, :N] @ with_bias.W_h.T + with_bias.b
-    forget = drive[:, N : 2 * N]
+    projection = x @ with_bias.W_x.T + h[:, :N] @ with_bias.W_h.T + with_bias.b
+    forget = projection[:, N : 2 * N]
     difference = with_bias.step(x, h, dt)[:, N:] - without.step(x, h, dt)[:, N:]
     expected = (torch.sigmoid(forget + 1) - torch.sigmoid(forget)) * c_before
     torch.testing.assert_close(difference, expected)
@@ -96,9 +96,11 @@ def test_a_relu_gru_follows_its_equations():
     W_x, W_h, b, b_h = (p.detach().numpy() for p in (cell.W_x, cell.W_h, cell.b, cell.b_h))
     expected, state = [], h.numpy()
     for step in range(T):
-        given, kept = x[:, step].numpy() @ W_x.T + b, state @ W_h.T + b_h
-        r, z = (1 / (1 + np.exp(-given[:, k : k + N] - kept[:, k : k + N])) for k in (0, N))
-        new = np.maximum(given[:, 2 * N :] + r * kept[:, 2 * N :], 0)
+        from_input, from_state = x[:, step].numpy() @ W_x.T + b, state @ W_h.T + b_h
+        r, z = (
+            1 / (1 + np.exp(-from_input[:, k : k + N] - from_state[:, k : k + N])) for k in (0, N)
+        )
+        new = np.maximum(from_input[:, 2 * N :] + r * from_state[:, 2 * N :], 0)
         state = (1 - z) * new + z * state
         expected.append(state)
     y, last = RNN(cell)(x, h)

@@ -35,22 +35,22 @@ def dense(h, x, W_h, W_x, b, deeper, phi_a, final):
 def velocity(cell: GNODECell, h, x):
     """Return G (-h + F) / tau of one sample, from the weights of a cell."""
     w = {name: value.detach().numpy() for name, value in cell.named_parameters()}
-    given = cell.options
-    phi_a = PHI[given["activation"] or "relu"]
-    final = PHI[given["final_activation"]]
-    of_F = slice(0, (given["units"] or 100) if given["layers"] > 1 else N)
+    options = cell.options
+    phi_a = PHI[options["activation"] or "relu"]
+    final = PHI[options["final_activation"]]
+    of_F = slice(0, (options["units"] or 100) if options["layers"] > 1 else N)
     of_G = slice(of_F.stop, None)
 
     def layers(name, count):
         return [(w[f"W_{name}.{i}"], w[f"b_{name}.{i}"]) for i in range(count - 1)]
 
-    F = dense(h, x, *(w[k][of_F] for k in ("W_h", "W_x", "b")), layers("F", given["layers"]),
+    F = dense(h, x, *(w[k][of_F] for k in ("W_h", "W_x", "b")), layers("F", options["layers"]),
               phi_a, final)  # fmt: skip
     G = 1.0
-    if given["gate_layers"]:
+    if options["gate_layers"]:
         G = dense(h, x, *(w[k][of_G] for k in ("W_h", "W_x", "b")),
-                  layers("G", given["gate_layers"]), phi_a, expit)  # fmt: skip
-    tau = softplus(w["raw_tau"]) if given["train_tau"] else given["tau"]
+                  layers("G", options["gate_layers"]), phi_a, expit)  # fmt: skip
+    tau = softplus(w["raw_tau"]) if options["train_tau"] else options["tau"]
     return G * (F - h) / tau
 
 
@@ -122,8 +122,8 @@ def test_a_closed_gate_keeps_the_state_and_an_open_one_is_no_gate():
     plain = GNODECell(D, N, units=6, gate_layers=0).double()
     x, h, dt = (torch.randn(B, k).double().abs() for k in (D, N, 1))
     with torch.no_grad():
-        for own, whole in zip(plain.parameters(), cell.parameters(), strict=True):
-            own.copy_(whole[: len(own)])
+        for small, large in zip(plain.parameters(), cell.parameters(), strict=True):
+            small.copy_(large[: len(small)])
         for part in (cell.W_x, cell.W_h):
             part[6:] = 0
         cell.b[6:] = -1e3

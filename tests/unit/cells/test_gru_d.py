@@ -53,11 +53,11 @@ def test_values(case, seed):
     x, dt, observed = sequence(seed)
     cell = UnmaskedGRUDCell(D, N) if case == "unmasked" else GRUDCell(D, N, x_mean=MEAN)
     randomised(cell, seed)
-    given = (observed,) if case == "masked" else ()
+    masks = (observed,) if case == "masked" else ()
     with torch.no_grad():
-        y, _ = run(cell, x, dt, *given)
+        y, _ = run(cell, x, dt, *masks)
     model = unmasked if case == "unmasked" else masked
-    expected = reference(cell, model, x, dt, *given)
+    expected = reference(cell, model, x, dt, *masks)
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-13)
 
 
@@ -96,12 +96,12 @@ def test_the_state_tells_the_last_value_and_its_age():
     x = torch.tensor([[[1.0, 7.0], [7.0, 7.0], [2.0, 7.0], [7.0, 5.0]]]).double()
     observed = torch.tensor([[[1, 0], [0, 0], [1, 0], [0, 1]]]).bool()
     dt = torch.tensor([[[1.0], [2.0], [4.0], [8.0]]]).double()
-    found = []
+    parts_of_steps = []
     for k in range(1, 5):
         parts = cell.split_state(run(cell, x[:, :k], dt[:, :k], observed[:, :k])[1])
-        found.append([*parts["x_last"][0].tolist(), *parts["age"][0].tolist()])
+        parts_of_steps.append([*parts["x_last"][0].tolist(), *parts["age"][0].tolist()])
     mean = cell.x_mean[1].item()
-    assert found == [[1, mean, 0, 1], [1, mean, 2, 3], [2, mean, 0, 7], [2, 5, 8, 0]]
+    assert parts_of_steps == [[1, mean, 0, 1], [1, mean, 2, 3], [2, mean, 0, 7], [2, 5, 8, 0]]
 
 
 def test_after_a_long_time_inputs_and_state_are_forgotten():

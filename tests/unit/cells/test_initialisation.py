@@ -141,11 +141,11 @@ def test_keras_style_biases_are_zero_and_the_pure_form_starts_plain(cell_class):
         cell = cell_class(D, N, mode=mode)
         named = dict(cell.named_parameters())
         zero = [name for name in named if name.endswith(("bias", "w_tau"))]
-        one = [name for name in named if name.endswith(".A")]
+        names = [name for name in named if name.endswith(".A")]
         assert zero
-        assert bool(one) == (mode == "pure")
+        assert bool(names) == (mode == "pure")
         assert not any(named[name].any() for name in zero)
-        assert all((named[name] == 1).all() for name in one)
+        assert all((named[name] == 1).all() for name in names)
 
 
 def test_wired_cfc_draws_each_head_glorot():

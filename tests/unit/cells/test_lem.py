@@ -32,14 +32,14 @@ def lem_step(cell, h, x, alpha):
     first, second, of_z, of_y = blocks(cell, 4)
     y, z = h[:N], h[N:]
 
-    def drive(block, source):
+    def project(block, source):
         W, U, b = block
         return W @ source + U @ x + b
 
-    a, b = alpha * expit(drive(first, y)), alpha * expit(drive(second, y))
-    z_new = (1 - b) * z + b * np.tanh(drive(of_z, y))
+    a, b = alpha * expit(project(first, y)), alpha * expit(project(second, y))
+    z_new = (1 - b) * z + b * np.tanh(project(of_z, y))
     source = z_new if cell.options["scheme"] == "forward-backward" else z
-    return np.concatenate([(1 - a) * y + a * np.tanh(drive(of_y, source)), z_new])
+    return np.concatenate([(1 - a) * y + a * np.tanh(project(of_y, source)), z_new])
 
 
 def gru_step(cell, h, x, alpha):

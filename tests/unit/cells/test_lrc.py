@@ -101,10 +101,10 @@ def test_the_hybrid_step_is_bounded_where_the_explicit_one_is_not():
 def lrc_ssm_by_hand(cell, x, h, dt):
     p, new = numbers(cell), np.empty(N)
     for i in range(N):
-        own = sigmoid(p["a"][i] * h[i] + p["c"][i])
+        own_gate = sigmoid(p["a"][i] * h[i] + p["c"][i])
         seen = sigmoid(sum(p["W"][i, j] * x[j] for j in range(D)) + p["d"][i])
-        f = p["g_x"][i] * own + p["g_u"][i] * seen + p["g"][i]
-        z = p["k_x"][i] * own + p["k_u"][i] * seen + p["g"][i]
+        f = p["g_x"][i] * own_gate + p["g_u"][i] * seen + p["g"][i]
+        z = p["k_x"][i] * own_gate + p["k_u"][i] * seen + p["g"][i]
         epsilon = p["w"][i] * h[i] + sum(p["W_eps"][i, j] * x[j] for j in range(D)) + p["v"][i]
         velocity = -sigmoid(f) * sigmoid(epsilon) * h[i]
         velocity += math.tanh(z) * sigmoid(epsilon) * p["e"][i]

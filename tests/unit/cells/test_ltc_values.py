@@ -136,10 +136,10 @@ def test_ltc_equals_ncps(constraint):
         "a_in": "input_w", "b_in": "input_b", "a_out": "output_w", "b_out": "output_b",
     }  # fmt: skip
     with torch.no_grad():
-        for own, other in names.items():
+        for name, other in names.items():
             value = dict(theirs.rnn_cell.named_parameters())[other]
-            assert getattr(ours, own).shape == value.shape
-            getattr(ours, own).copy_(value)
+            assert getattr(ours, name).shape == value.shape
+            getattr(ours, name).copy_(value)
     x, h, _ = example(5)
     v = ours.step(x, h, torch.full((B, 1), 0.7, dtype=torch.float64))
     y, after = theirs.rnn_cell(x, h, elapsed_time=0.7)

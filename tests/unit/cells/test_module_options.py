@@ -36,23 +36,25 @@ def test_every_layer_and_direction_has_parameters_of_its_own():
     tau = nn.Parameter(torch.full((4,), 2.0))
     cell = FieldCell(3, 4, net=net, nets=[nn.Linear(4, 4)], tau=tau)
     rnn = tauflow.RNN(cell, num_layers=2, bidirectional=True)
-    own = 20 + 20 + 4
-    assert sum(p.numel() for p in rnn.parameters()) == 2 * (own + 4 * 4) + 2 * (own + 4 * 9)
+    per_direction = 20 + 20 + 4
+    assert sum(p.numel() for p in rnn.parameters()) == 2 * (per_direction + 4 * 4) + 2 * (
+        per_direction + 4 * 9
+    )
     for name in ("net.0.weight", "nets.0.weight"):
         drawn = [cell.get_parameter(name) for cell in rnn.cells]
         assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
     assert rnn.cells[0].net is net  # the given one, as given
-    assert [cell.tau.tolist() for cell in rnn.cells] == [[2.0] * 4] * 4  # nobody can draw these
+    assert [cell.tau.tolist() for cell in rnn.cells] == [[2.0] * 4] * 4  # which are not drawn
     y, _ = rnn(torch.randn(2, 5, 3))
     y.square().sum().backward()
     assert all(p.grad.any() for p in rnn.parameters())
 
 
 def test_modules_that_do_not_train_are_copied_as_they_are():
-    kept = frozen(nn.Linear(4, 4))
-    above = FieldCell(3, 4, net=kept).with_input_size(5)
-    assert above.net is not kept
-    torch.testing.assert_close(above.net.weight, kept.weight, rtol=0, atol=0)
+    net = frozen(nn.Linear(4, 4))
+    above = FieldCell(3, 4, net=net).with_input_size(5)
+    assert above.net is not net
+    torch.testing.assert_close(above.net.weight, net.weight, rtol=0, atol=0)
 
 
 def test_one_module_for_two_options_stays_one():

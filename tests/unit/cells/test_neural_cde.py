@@ -20,7 +20,7 @@ def make_cell(**options):
 
 
 def solve(cell, x, t):
-    """Return z at every sample, by a solver of its own along SciPy's spline."""
+    """Return z at every sample, by another solver along SciPy's spline."""
     p = {name: value.detach().numpy() for name, value in cell.named_parameters()}
     differences = np.diff(x, axis=0) / np.diff(t)[:, None]
     slopes = np.concatenate([differences[:1], differences])
@@ -32,12 +32,12 @@ def solve(cell, x, t):
             z = np.maximum(z, 0) if layer < 4 else np.tanh(z)
         return z.reshape(N, D + 1) @ np.concatenate([[1.0], rate(time)])
 
-    found = [p["W_0"] @ x[0] + p["b_0"]]
+    states = [p["W_0"] @ x[0] + p["b_0"]]
     for begin, end in pairwise(t):
         # a quadratic between samples, whose ends belong to this piece
         times = begin + 1e-12, end - 1e-12
-        found.append(solve_ivp(velocity, times, found[-1], rtol=1e-10, atol=1e-12).y[:, -1])
-    return np.stack(found)
+        states.append(solve_ivp(velocity, times, states[-1], rtol=1e-10, atol=1e-12).y[:, -1])
+    return np.stack(states)
 
 
 @pytest.mark.parametrize(("solver", "substeps"), [("rk4", 40), ("midpoint", 400)])

@@ -78,23 +78,26 @@ def test_a_cell_replaced_by_its_like_has_its_parameters_and_none_of_its_memory(n
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(output(tauflow.RNN(other)), output(rnn))
     assert not other.training
-    for (name_of, one), (_, two) in zip(
+    for (name_of, weight), (_, two) in zip(
         rnn.cell.named_parameters(), other.named_parameters(), strict=True
     ):
-        assert one is not two, name_of
-        assert (one.dtype, one.requires_grad) == (two.dtype, two.requires_grad), name_of
-        assert one.data_ptr() != two.data_ptr(), name_of
+        assert weight is not two, name_of
+        assert (weight.dtype, weight.requires_grad) == (two.dtype, two.requires_grad), name_of
+        assert weight.data_ptr() != two.data_ptr(), name_of
 
 
 @pytest.mark.parametrize(("name", "options"), OTHERS.items(), ids=OTHERS)
 def test_a_replaced_cell_is_the_one_that_is_built_with_these_options(name, options):
     rnn = built(name)
-    for one, value in options.items():
-        expected = built(name, **{one: value})
+    for option, value in options.items():
+        expected = built(name, **{option: value})
         expected.load_state_dict(dict(rnn.named_parameters()), strict=False)
-        for other in (rnn.replace(**{one: value}), tauflow.RNN(rnn.cell.replace(**{one: value}))):
-            assert torch.equal(output(other), output(expected)), one
-            assert other.cell.options[one] == value
+        for other in (
+            rnn.replace(**{option: value}),
+            tauflow.RNN(rnn.cell.replace(**{option: value})),
+        ):
+            assert torch.equal(output(other), output(expected)), option
+            assert other.cell.options[option] == value
 
 
 def test_what_cannot_be_replaced_says_why():
@@ -112,8 +115,8 @@ def test_a_stream_an_export_and_a_call_cannot_disagree():
     stream = rnn.stream(2)
     with pytest.raises(ArgumentError, match=r"tau is fixed .* cell\.replace\(tau=\.\.\.\)"):
         rnn.cell.tau = 5.0
-    found = torch.stack([stream.step(X[:, k], DT[:, k]) for k in range(10)], 1)
-    torch.testing.assert_close(found, output(rnn))
+    streamed = torch.stack([stream.step(X[:, k], DT[:, k]) for k in range(10)], 1)
+    torch.testing.assert_close(streamed, output(rnn))
     assert not torch.allclose(output(rnn.replace(tau=5.0)), output(rnn))
 
 

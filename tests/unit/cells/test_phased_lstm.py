@@ -145,7 +145,7 @@ def test_the_clock_does_not_drift_in_half_precision(dtype, tolerance, start):
 
 
 def test_gradients_at_late_times_are_those_of_double_precision():
-    found = []
+    results = []
     x, dt, h = late(50, torch.float32, 1e4)
     for module in twins():
         dtype = module.cell.W_x.dtype
@@ -153,8 +153,8 @@ def test_gradients_at_late_times_are_those_of_double_precision():
         y, last = module(leaves[0], leaves[2], dt=leaves[1])
         pull = torch.linspace(-1, 1, y.numel()).view_as(y).to(dtype)
         total = (y * pull).sum() + last[:, 8:].sum()
-        found.append(torch.autograd.grad(total, [*leaves, *module.parameters()]))
-    for single, double in zip(*found, strict=True):
+        results.append(torch.autograd.grad(total, [*leaves, *module.parameters()]))
+    for single, double in zip(*results, strict=True):
         assert double.abs().max() > 0
         error = (single - double).abs().max() / double.abs().max()
         assert error < 1e-4

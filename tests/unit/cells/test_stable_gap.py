@@ -71,8 +71,8 @@ def test_limits_by_hand():
         "lstm-euler": 2.0,
         "lem": 2.0,
     }
-    found = {name: tauflow.build(name, 2, 5).cell.max_stable_dt() for name in expected}
-    assert found == pytest.approx(expected, rel=1e-12)
+    limits = {name: tauflow.build(name, 2, 5).cell.max_stable_dt() for name in expected}
+    assert limits == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_limit_of_ltc_is_that_of_its_largest_conductance():

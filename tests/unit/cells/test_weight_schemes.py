@@ -66,18 +66,18 @@ def test_lem_is_drawn_as_in_its_released_code():
 
 @pytest.mark.parametrize(("layers", "gain"), [(1, 1.0), (2, 1.1892), (3, 1.2599)])
 def test_kaiming_gain_is_that_of_equation_51(layers, gain):
-    found = critical_gain([N, *[H] * (layers - 1), N], 0.5, "kaiming")
-    assert found == pytest.approx(math.sqrt(2 ** (1 - 1 / layers)))
-    assert found == pytest.approx(gain, abs=1e-4)
+    result = critical_gain([N, *[H] * (layers - 1), N], 0.5, "kaiming")
+    assert result == pytest.approx(math.sqrt(2 ** (1 - 1 / layers)))
+    assert result == pytest.approx(gain, abs=1e-4)
 
 
 @pytest.mark.parametrize(("n", "h", "layers"), [(200, 1200, 2), (1200, 200, 3), (300, 300, 3)])
 def test_glorot_gain_is_the_corrected_closed_form(n, h, layers):
     closed = 2 ** (1 - 3 / (2 * layers)) * ((n + h) / math.sqrt(n * h)) ** (1 / layers)
-    found = critical_gain([n, *[h] * (layers - 1), n], 0.5, "glorot")
-    assert found == pytest.approx(closed)
+    gain = critical_gain([n, *[h] * (layers - 1), n], 0.5, "glorot")
+    assert gain == pytest.approx(closed)
     if n == h:
-        assert found == pytest.approx(published_glorot_gain(n, h, layers))
+        assert gain == pytest.approx(published_glorot_gain(n, h, layers))
 
 
 def published_glorot_gain(n: int, h: int, layers: int) -> float:
@@ -112,8 +112,8 @@ def test_the_jacobian_of_a_large_network_has_spectral_radius_one(init, units):
 )
 def test_every_depth_is_critical(init, layers, n, h, activation):
     options = {"layers": layers, "units": h, "activation": activation, "gate_layers": 0}
-    found = [squared_radius(jacobian(GNODECell(D, n, init=init, **options))) for _ in range(5)]
-    assert sum(found) / 5 == pytest.approx(1, abs=0.08)
+    radii = [squared_radius(jacobian(GNODECell(D, n, init=init, **options))) for _ in range(5)]
+    assert sum(radii) / 5 == pytest.approx(1, abs=0.08)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "lecun_tanh"])

@@ -39,7 +39,7 @@ def test_run_then_show(call, tmp_path):
 
 @pytest.mark.parametrize("source", ["pendulum", "own.csv"])
 def test_no_model_of_a_comparison_is_trained_if_one_cannot_be_built(call, tmp_path, source):
-    rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
+    rows = [f"{id_},{step},{step * id_}" for id_ in range(9) for step in range(3)]
     (tmp_path / "own.csv").write_text("\n".join(["id,time,pulse", *rows]), encoding="utf-8")
     table = ("--id", "id", "--time", "time") if source == "own.csv" else ()
     words = ("--model", "cfc,elman", "--option", "backbone_layers=1", *TINY_RUN[2:])
@@ -55,9 +55,9 @@ def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
     (run / "run.json").write_text(json.dumps({"recipe": {"epochs": 1}, "metric": "accuracy"}))
     (run / "log.jsonl").write_text(json.dumps(history[0]) + "\n")
     stopped = call("show", run).output
-    facts = {"config": {"recipe": {"epochs": 1}}, "config_hash": "", "status": "done"}
-    facts |= {"metric": "accuracy", "started": "2026-01-01T00:00:00+00:00"}
-    record = RunRecord("own", "gru", 0, **facts, test=0.9091, history=tuple(history))
+    content = {"config": {"recipe": {"epochs": 1}}, "config_hash": "", "status": "done"}
+    content |= {"metric": "accuracy", "started": "2026-01-01T00:00:00+00:00"}
+    record = RunRecord("own", "gru", 0, **content, test=0.9091, history=tuple(history))
     (run / "record.json").write_text(record.to_json())
     for shown in (stopped, call("show", run).output):
         assert "accuracy, %" in shown

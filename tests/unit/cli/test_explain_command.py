@@ -21,11 +21,11 @@ def trained(call, tmp_path):
 def test_contributions_are_written_and_drawn(call, trained, tmp_path):
     (tmp_path / "new.csv").write_text("patient,hours,a\nx,0,1\nx,2,3\n07,0,0\n")
     words = ["explain", trained, "--csv", "new.csv"]
-    told = call(*words, "--id", "x", "--out", "why.csv", "--plot", "x.png", "--output", "y")
-    assert told.output == "why.csv: 2 rows\n"
-    found = pandas.read_csv(tmp_path / "why.csv")
-    assert list(found) == ["patient", "hours", "feature", "value", "attribution"]
-    assert found[["patient", "hours", "value"]].to_numpy().tolist() == [["x", 0, 1], ["x", 2, 3]]
+    result = call(*words, "--id", "x", "--out", "why.csv", "--plot", "x.png", "--output", "y")
+    assert result.output == "why.csv: 2 rows\n"
+    frame = pandas.read_csv(tmp_path / "why.csv")
+    assert list(frame) == ["patient", "hours", "feature", "value", "attribution"]
+    assert frame[["patient", "hours", "value"]].to_numpy().tolist() == [["x", 0, 1], ["x", 2, 3]]
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     call(*words, "--id", "07", "--out", "why.csv", "--plot", "x.svg")
     assert "<svg" in (tmp_path / "x.svg").read_text()

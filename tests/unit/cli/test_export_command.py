@@ -25,11 +25,11 @@ def test_a_step_as_onnx(call, saved, tmp_path):
         "--fixed-dt",
         "0.1",
     )
-    said = call("export", saved, "--to", "onnx-step", "--out", tmp_path / "m.onnx", *options)
-    assert "m.onnx and m.json: at most" in said.output
-    facts = json.loads((tmp_path / "m.json").read_text())
-    assert facts["labels"]["inputs"] == ["angle", "speed"]
-    assert list(facts["inputs"]) == ["obs", "h_in"]
+    result = call("export", saved, "--to", "onnx-step", "--out", tmp_path / "m.onnx", *options)
+    assert "m.onnx and m.json: at most" in result.output
+    metadata = json.loads((tmp_path / "m.json").read_text())
+    assert metadata["labels"]["inputs"] == ["angle", "speed"]
+    assert list(metadata["inputs"]) == ["obs", "h_in"]
 
 
 def test_a_program_of_one_step(call, saved, tmp_path):
@@ -61,14 +61,14 @@ def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
     predictor, frame, data = predictor_of_a_table()
     predictor.save(tmp_path / "predictor.safetensors")
     call("export", tmp_path, "--to", "program-step", "--out", tmp_path / "m.pt2", "--scaled")
-    facts = json.loads((tmp_path / "m.json").read_text())
-    assert facts["labels"]["inputs"] == ["pressure"]
-    assert facts["labels"]["time_unit"] == data.card.time_unit
+    metadata = json.loads((tmp_path / "m.json").read_text())
+    assert metadata["labels"]["inputs"] == ["pressure"]
+    assert metadata["labels"]["time_unit"] == data.card.time_unit
     run = torch.export.load(tmp_path / "m.pt2").module()
     (tmp_path / "predictor.safetensors").rename(tmp_path / "flow.safetensors")
     again = ("--to", "program-step", "--out", tmp_path / "again.pt2", "--scaled")
     call("export", tmp_path / "flow.safetensors", *again)  # whatever its file is called
-    assert json.loads((tmp_path / "again.json").read_text())["labels"] == facts["labels"]
+    assert json.loads((tmp_path / "again.json").read_text())["labels"] == metadata["labels"]
     h = torch.zeros(1, 3)
     for pressure in (100.0, 101.0, 102.0, 103.0):
         y, h = run(x=torch.tensor([[pressure]]), dt=torch.ones(1), h_in=h)
@@ -113,8 +113,8 @@ def test_what_is_wrong_is_one_message(call, saved, tmp_path):
     ],
 )
 def test_an_option_that_a_form_does_not_take_is_refused(call, saved, tmp_path, to, option, forms):
-    said = call("export", saved, "--to", to, "--out", tmp_path / "m.out", *option, code=1).output
-    assert forms in " ".join(said.split())
+    output = call("export", saved, "--to", to, "--out", tmp_path / "m.out", *option, code=1).output
+    assert forms in " ".join(output.split())
     assert not (tmp_path / "m.out").exists()
 
 
@@ -155,11 +155,11 @@ def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
 ):
     run, _ = run_of_a_table
     words = ("export", run.directory, "--to", "c", "--dtype", "int16", "--scaled", "--out")
-    said = call(*words, tmp_path / "own")
-    assert f"over {len(run.data.train)} irregular sequences" in said.output
-    facts = json.loads((tmp_path / "own" / "model.json").read_text())["integers"]
-    assert facts["x_zero"][0] / 2 ** facts["x_q"][0] == pytest.approx(5.5, abs=0.1)  # raw u
-    assert facts["checks"]["metric"] == "mse"
+    result = call(*words, tmp_path / "own")
+    assert f"over {len(run.data.train)} irregular sequences" in result.output
+    integers = json.loads((tmp_path / "own" / "model.json").read_text())["integers"]
+    assert integers["x_zero"][0] / 2 ** integers["x_q"][0] == pytest.approx(5.5, abs=0.1)  # raw u
+    assert integers["checks"]["metric"] == "mse"
     ticks = round(1e6 * run.data.schema.gap)
     assert f"model_gap(ticks, {ticks}u)" in (tmp_path / "own" / "README.md").read_text()
     batch = run.data.train
@@ -167,8 +167,8 @@ def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
         y = run.predictor.model(batch.x, dt=batch.dt)[0]
     scale = float(run.data.schema.y_scale)
     mse = float(((y - batch.y) ** 2).mean()) * scale**2
-    assert facts["checks"]["metric_float"] == pytest.approx(mse, rel=1e-4)
-    assert facts["checks"]["metric_integer"] == pytest.approx(mse, rel=0.01)
+    assert integers["checks"]["metric_float"] == pytest.approx(mse, rel=1e-4)
+    assert integers["checks"]["metric_integer"] == pytest.approx(mse, rel=0.01)
     other = write_machines(tmp_path / "other.csv", ids=3)
     assert "over 3 irregular" in call(*words, tmp_path / "told", "--calibrate", other).output
 
@@ -176,14 +176,14 @@ def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
 def test_integers_ask_for_a_table_where_the_run_has_none(call, run_of_a_table, saved, tmp_path):
     run, table = run_of_a_table
     words = ("--to", "c", "--dtype", "int8", "--out", tmp_path / "c")
-    said = call("export", saved, *words, code=1)
-    assert "is no run's folder" in said.output
-    assert "--calibrate" in said.output
+    result = call("export", saved, *words, code=1)
+    assert "is no run's folder" in result.output
+    assert "--calibrate" in result.output
     text = table.read_text()
     try:
         table.write_text(text.replace("m1", "m9"))
-        said = call("export", run.directory, *words, code=1)
+        result = call("export", run.directory, *words, code=1)
     finally:
         table.write_text(text)
-    assert "the data that the run was trained on are not in" in said.output
+    assert "the data that the run was trained on are not in" in result.output
     assert not (tmp_path / "c").exists()

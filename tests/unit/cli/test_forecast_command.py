@@ -25,23 +25,23 @@ def table(tmp_path):
 def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
     words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
-    told = call(*words, "--at", "1,2.5", "--out", "f.csv", "--save", "f.safetensors")
-    assert "f.csv: 48 rows\n" in told.stdout  # 12 ids, 2 times, 2 targets
-    assert "RMSE up to 5 ahead, of 2 ids not trained on" in told.stderr
-    assert re.search(r"forecaster +last value +mean", told.stderr)
-    found = pandas.read_csv(tmp_path / "f.csv")
-    assert list(found) == ["patient", "hours", "target", "value"]
+    result = call(*words, "--at", "1,2.5", "--out", "f.csv", "--save", "f.safetensors")
+    assert "f.csv: 48 rows\n" in result.stdout  # 12 ids, 2 times, 2 targets
+    assert "RMSE up to 5 ahead, of 2 ids not trained on" in result.stderr
+    assert re.search(r"forecaster +last value +mean", result.stderr)
+    frame = pandas.read_csv(tmp_path / "f.csv")
+    assert list(frame) == ["patient", "hours", "target", "value"]
     last = table.groupby("patient")["hours"].max()
-    np.testing.assert_allclose(found["hours"][:4], [last[0] + 1] * 2 + [last[0] + 2.5] * 2)
+    np.testing.assert_allclose(frame["hours"][:4], [last[0] + 1] * 2 + [last[0] + 2.5] * 2)
     # The same from its file, also at times of a table.
     again = call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "1,2.5")
     np.testing.assert_allclose(
-        [float(line.split(",")[-1]) for line in again.stdout.splitlines()[1:]], found["value"]
+        [float(line.split(",")[-1]) for line in again.stdout.splitlines()[1:]], frame["value"]
     )
-    found.loc[[5, 2], ["patient", "hours"]].to_csv(tmp_path / "times.csv", index=False)
+    frame.loc[[5, 2], ["patient", "hours"]].to_csv(tmp_path / "times.csv", index=False)
     call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "times.csv", "--out", "g.csv")
     some = pandas.read_csv(tmp_path / "g.csv")
-    np.testing.assert_allclose(some["value"], found["value"][[4, 5, 2, 3]], rtol=1e-5)
+    np.testing.assert_allclose(some["value"], frame["value"][[4, 5, 2, 3]], rtol=1e-5)
 
 
 def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
@@ -49,8 +49,8 @@ def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
     words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5, "--interval", 80]
     table = pandas.concat([table.assign(patient=table["patient"] + 12 * k) for k in range(3)])
     table.to_csv(tmp_path / "visits.csv", index=False)
-    told = call(*words)
-    assert not told.stdout
+    result = call(*words)
+    assert not result.stdout
     folder = tmp_path / "runs" / "visits" / "gru-forecast-seed0"
     scores = pandas.read_csv(folder / "scores.csv", index_col="target")
     assert list(scores.index) == ["a", "b"]
@@ -60,8 +60,10 @@ def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
     assert lines[0] == "patient,hours,target,quantile,value"
     assert len(lines) == 1 + 36 * 2 * 3
     loaded = SequenceForecaster.load(folder)
-    found = loaded.forecast(table.drop(columns="by"), at=[1.0], interval=0.8)
-    np.testing.assert_allclose([float(one.split(",")[-1]) for one in lines[1:]], found["value"])
+    forecast = loaded.forecast(table.drop(columns="by"), at=[1.0], interval=0.8)
+    np.testing.assert_allclose(
+        [float(line.split(",")[-1]) for line in lines[1:]], forecast["value"]
+    )
     again = call(*words, "--at", "1")
     assert len(again.stdout.splitlines()) == len(lines)
     assert (folder.parent / "gru-forecast-seed0-2").is_dir()
@@ -73,17 +75,17 @@ def test_a_single_series_is_scored_on_its_last_rows(call, tmp_path):
     load = np.sin(2 * np.pi * np.arange(400) / 24) + 5
     pandas.DataFrame({"hour": hours, "kW": load}).to_csv(tmp_path / "load.csv", index=False)
     words = ["forecast", "load.csv", "--time", "hour", "--max-lead-time", "6h", "--epochs", 1]
-    told = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
-    assert "Errors up to 6 rows ahead, from 13 origins after training:" in told.stderr
+    result = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
+    assert "Errors up to 6 rows ahead, from 13 origins after training:" in result.stderr
     scores = pandas.read_csv(tmp_path / "runs" / "load" / "gru-forecast-seed0" / "scores.csv")
     naive = scores.set_index("model").loc["seasonal naive"]  # exact, as the series repeats
     assert naive["mae"] < 1e-6
-    assert told.stdout.splitlines()[0] == "hour,target,value"
-    assert told.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
+    assert result.stdout.splitlines()[0] == "hour,target,value"
+    assert result.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
     words[words.index("6h")] = "90h"
-    told = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
-    assert "Not scored before it is trained on all rows: 80 rows are held out" in told.stderr
-    assert len(told.stdout.splitlines()) == 2
+    result = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
+    assert "Not scored before it is trained on all rows: 80 rows are held out" in result.stderr
+    assert len(result.stdout.splitlines()) == 2
 
 
 def test_intervals_of_one_target_and_dates(call, table, tmp_path):
@@ -95,9 +97,9 @@ def test_intervals_of_one_target_and_dates(call, table, tmp_path):
     lines = table.sample(frac=1, random_state=0)
     lines = pandas.concat([lines.assign(patient=lines["patient"] + 12 * k) for k in range(2)])
     lines.sort_values(["patient", "hours"]).to_csv(tmp_path / "visits.csv", index=False)
-    told = call(*small)
-    assert re.search(r"mean in intervals of 50 %\na .* \d+\.\d%\n", told.stderr)
-    printed = told.stdout.splitlines()
+    result = call(*small)
+    assert re.search(r"mean in intervals of 50 %\na .* \d+\.\d%\n", result.stderr)
+    printed = result.stdout.splitlines()
     assert printed[0] == "patient,hours,target,quantile,value"
     assert len(printed) == 1 + 24 * 3
     assert printed[1].split(",")[1:4:2][1] == "0.25"
@@ -106,8 +108,8 @@ def test_intervals_of_one_target_and_dates(call, table, tmp_path):
 def test_what_does_not_fit_is_refused(call, table):
     words = ["--csv", "visits.csv", "--at", "1"]
     assert "leave out --proba" in call("predict", "x", *words, "--proba", code=1).output
-    told = call("predict", "none.safetensors", *words, code=1).output
-    assert "none.safetensors" in told
+    output = call("predict", "none.safetensors", *words, code=1).output
+    assert "none.safetensors" in output
     fit = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
     fit += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
     assert "trained for up to" in call(*fit, "--at", "9", code=1).output
@@ -117,7 +119,7 @@ def test_what_does_not_fit_is_refused(call, table):
 def test_a_file_of_times_and_later_rows_are_read_as_the_table_was(call, table, tmp_path):
     hours = pandas.to_timedelta(table["hours"], unit="h")
     table["hours"] = (pandas.Timestamp("2024-01-31 23:00") + hours).dt.strftime("%d.%m.%Y %H:%M:%S")
-    table["b"] = [str(one).replace(".", ",").replace("nan", "?") for one in table["b"]]
+    table["b"] = [str(number).replace(".", ",").replace("nan", "?") for number in table["b"]]
     form = {"sep": ";", "decimal": ",", "index": False}
     table.to_csv(tmp_path / "visits.csv", **form)
     asked = table.groupby("patient")[["patient", "hours"]].tail(1)
@@ -137,11 +139,11 @@ def test_a_file_of_times_and_later_rows_are_read_as_the_table_was(call, table, t
 
 def test_a_table_is_forecast_without_training(call, table):
     words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--targets", "a"]
-    told = call(*words, "--at", "1.5", "--interval", 80)
-    lines = told.stdout.splitlines()
+    result = call(*words, "--at", "1.5", "--interval", 80)
+    lines = result.stdout.splitlines()
     assert lines[0] == "patient,hours,target,quantile,value"
     assert len(lines) == 1 + 12 * 3
-    assert "Not trained on this table" in told.stderr
-    assert "mae_last_value" in told.stderr
+    assert "Not trained on this table" in result.stderr
+    assert "mae_last_value" in result.stderr
     assert "nothing says when" in call(*words, code=1).output
     assert "--window is for" in call(*words, "--at", "1", "--window", 5, code=1).output

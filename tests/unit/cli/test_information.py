@@ -17,23 +17,23 @@ ITEM = r"\s|[A-Z][\w ]+: "
 
 
 def test_without_a_word_it_says_what_there_is_to_do(call):
-    said = call().output
-    assert len(re.findall(r"^  tauflow ", said, re.MULTILINE)) == 4
-    assert "'tauflow --help' lists all commands" in said
+    output = call().output
+    assert len(re.findall(r"^  tauflow ", output, re.MULTILINE)) == 4
+    assert "'tauflow --help' lists all commands" in output
 
 
 def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch):
     monkeypatch.setenv("TAUFLOW_BACKEND", "reference")
     monkeypatch.setattr(module, "_OPTIONAL_PACKAGES", {"none": ("no-such-package",)})
-    said = call("doctor").output
-    assert torch.__version__ in said
-    assert "no-such-package (not installed)" in said
-    assert re.search(r"numba +. LTCCell, .* nothing", said)
-    assert re.search(r"numba +. PhasedLSTMCell .* its step cannot be traced", said)
+    output = call("doctor").output
+    assert torch.__version__ in output
+    assert "no-such-package (not installed)" in output
+    assert re.search(r"numba +. LTCCell, .* nothing", output)
+    assert re.search(r"numba +. PhasedLSTMCell .* its step cannot be traced", output)
     hindrance = "nothing" if torch.cuda.is_available() else "no CUDA device"
-    assert re.search(rf"triton +. LTCCell, .* {hindrance}", said)
-    assert re.search(r"TAUFLOW_BACKEND +. reference", said)
-    assert "All is well." in said
+    assert re.search(rf"triton +. LTCCell, .* {hindrance}", output)
+    assert re.search(r"TAUFLOW_BACKEND +. reference", output)
+    assert "All is well." in output
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_the_doctor_says_how_loops_run_and_where_nobody_has_tried(
     monkeypatch.setattr(module.platform, "system", lambda: here[0])
     monkeypatch.setattr(module.platform, "machine", lambda: here[1])
     monkeypatch.setattr(binding, "_openmp_teams", [team])
-    found = module._describe_loops()
-    assert re.search(expected, found)
-    assert ("untried" in found) == (here[0] != "Linux")
+    loops = module._describe_loops()
+    assert re.search(expected, loops)
+    assert ("untried" in loops) == (here[0] != "Linux")
 
 
 def test_info_says_whether_a_model_is_causal(call):
@@ -70,9 +70,9 @@ def test_info_says_that_a_model_is_in_no_paper(call, monkeypatch):
 
 
 def test_models_are_found_by_what_they_speak_of(call):
-    said = call("models", "--find", "Missing  VALUES").output
-    assert "gru-d" in said
-    assert "ode-lstm" not in said
+    output = call("models", "--find", "Missing  VALUES").output
+    assert "gru-d" in output
+    assert "ode-lstm" not in output
     assert "No model speaks of 'zebra'" in call("models", "--find", "zebra").output
 
 
@@ -84,13 +84,15 @@ def test_descriptions_are_folded_between_words(call, model, columns, monkeypatch
     lines = call("info", model).output.splitlines()
     assert max(map(len, lines)) <= columns
     entry = get_model_entry(model)
-    own = entry.cell if isinstance(entry, ModelEntry) else entry.model
-    text = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", inspect.getdoc(own)).replace("``", "")
-    said = " ".join(lines).split()
+    kind = entry.cell if isinstance(entry, ModelEntry) else entry.model
+    text = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", inspect.getdoc(kind)).replace("``", "")
+    printed_words = " ".join(lines).split()
     for paragraph in re.split(r"\n\s*\n", text):
         if "\\" not in paragraph and ".. math" not in paragraph:
             words = paragraph.split()
-            assert any(said[n : n + len(words)] == words for n in range(len(said))), paragraph
+            assert any(
+                printed_words[n : n + len(words)] == words for n in range(len(printed_words))
+            ), paragraph
     # Lines are filled: the first word of each would not have fitted on the one before.
     for before, line in pairwise(lines[: lines.index("Args:")]):
         if before and line and not (before + line).startswith(" ") and not re.match(ITEM, line):

@@ -30,9 +30,9 @@ def machine(monkeypatch, *, processes: float) -> None:
 def test_a_busy_machine_is_left_to_others(call, monkeypatch, command, processes, set_to, threads):
     machine(monkeypatch, processes=processes)
     monkeypatch.setenv("OMP_NUM_THREADS", set_to)
-    said = call(command, "no-such-thing", "--no-such-option", code=2).output
+    output = call(command, "no-such-thing", "--no-such-option", code=2).output
     assert torch.get_num_threads() == threads
-    assert (f"load {processes:.0f} on 2 cores: using one thread" in said) == (threads == 1)
+    assert (f"load {processes:.0f} on 2 cores: using one thread" in output) == (threads == 1)
 
 
 def test_threads_that_wait_asleep_are_left_as_they_are(monkeypatch):

@@ -45,9 +45,9 @@ def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
     printed = call(*words).stdout
     for name in ("answers.parquet", "answers.PQ"):
         assert call(*words, "--out", name).output == f"{name}: 2 answers\n"
-        found = pandas.read_parquet(tmp_path / name)
-        assert found.to_csv(index=False) == printed
-        assert found["patient"].tolist() == ["x", "07"]
+        frame = pandas.read_parquet(tmp_path / name)
+        assert frame.to_csv(index=False) == printed
+        assert frame["patient"].tolist() == ["x", "07"]
     call(*words, "--out", "predictions.csv.gz")
     assert gzip.decompress((tmp_path / "predictions.csv.gz").read_bytes()).decode() == printed
     assert b"partial" not in (tmp_path / "predictions.csv.gz").read_bytes()
@@ -66,8 +66,8 @@ def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
 def test_files_that_cannot_be_answers_are_refused_before(call, trained, monkeypatch, out, words):
     monkeypatch.setattr("tauflow.predict.load_predictor", None)
     for command in ("predict", "score", "explain", "backtest"):
-        told = call(command, trained, "--csv", "visits.csv", "--out", out, code=1).output
-        assert words in told
+        output = call(command, trained, "--csv", "visits.csv", "--out", out, code=1).output
+        assert words in output
 
 
 def test_decimals_may_be_written_otherwise_than_in_training(call, trained, tmp_path):
@@ -88,7 +88,7 @@ def test_what_parquet_cannot_hold_is_said_and_leaves_the_old_answers(tmp_path):
     with pytest.raises(ArgumentError, match=r"cannot hold these .* as CSV: answers\.csv\."):
         write_predictions([twice], path)
     assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["answers.parquet"]
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.parquet"]
 
 
 def test_a_refused_file_leaves_the_old_answers(call, trained, tmp_path):
@@ -140,8 +140,8 @@ def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path):
     shown = call(*words, *out).output
     assert re.search(r"^Predictor +1 +[\d.]+", shown, re.MULTILINE)
     assert re.search(r"^seasonal naive +2 +0\.06 ", shown, re.MULTILINE)  # 6 rows at 0.01
-    found = pandas.read_csv(tmp_path / "found.csv")
-    assert len(found) == 5 * 5 * 2
+    backtest_table = pandas.read_csv(tmp_path / "found.csv")
+    assert len(backtest_table) == 5 * 5 * 2
     assert (tmp_path / "found.png").stat().st_size > 1_000
     assert "must end in .png" in call(*words, "--plot", "found.txt", code=1).output
     assert call("predict", run, "--csv", "all.csv").stdout.splitlines()[0] == (
@@ -152,6 +152,6 @@ def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path):
 def test_an_unknown_calibration_is_refused_before_training(call, trained, tmp_path):
     words = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--target", "died"]
     before = sorted(tmp_path.rglob("run.json"))
-    told = call("run", *words, "--epochs", 1, "--calibrate", "platt", code=1).output
-    assert "calibrate='platt' is unknown" in told
+    output = call("run", *words, "--epochs", 1, "--calibrate", "platt", code=1).output
+    assert "calibrate='platt' is unknown" in output
     assert sorted(tmp_path.rglob("run.json")) == before

@@ -49,7 +49,7 @@ def test_an_entry_that_is_set_leaves_the_others_of_the_file(call, tmp_path):
 
 
 def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
-    rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
+    rows = [f"{id_},{step},{step * id_}" for id_ in range(9) for step in range(3)]
     (tmp_path / "own.csv").write_text(
         "\n".join(['who,when,"pulse, left"', *rows]), encoding="utf-8"
     )
@@ -60,8 +60,8 @@ def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
     )
     assert "Report: " in call("run", "--config", "my.toml").output
     pytest.importorskip("optuna")
-    own = (tmp_path / "my.toml").read_text(encoding="utf-8").replace("hidden_size = 2\n", "")
-    (tmp_path / "tuned.toml").write_text(own, encoding="utf-8")
+    text = (tmp_path / "my.toml").read_text(encoding="utf-8").replace("hidden_size = 2\n", "")
+    (tmp_path / "tuned.toml").write_text(text, encoding="utf-8")
     output = call("tune", "--config", "tuned.toml", "--trials", "1").output
     (best,) = tmp_path.rglob("best.toml")
     assert 'features = ["pulse, left"]' in best.read_text(encoding="utf-8")

@@ -49,19 +49,19 @@ def test_a_class_is_learned(call, visits, model):
     output = call("run", *SAID, *words, *SHORT).output
     assert "Task: classification, one target per id ('died' holds texts" in output
     assert ("says what was measured of: a." in output) == (model == "gru")
-    found = scores(output)
-    assert found[model] > found["most frequent class"] + 20
+    scores_by_model = scores(output)
+    assert scores_by_model[model] > scores_by_model["most frequent class"] + 20
 
 
 def test_a_value_is_learned_and_shown_in_its_own_unit(call, visits):
     words = ["--model", "gru", "--target", "level", "--features", "a,b"]
     output = call("run", *SAID, *words, *SHORT).output
-    found = scores(output)
-    assert found["gru"] < 0.3 * found["training mean"]
+    scores_by_model = scores(output)
+    assert scores_by_model["gru"] < 0.3 * scores_by_model["training mean"]
     scale = float(re.search(r"an error of 1 is ([\d.]+) of 'level'", output)[1])
     assert "RMSE, level" in output
     scaled = float(re.search(r"MSE of scaled targets of [\d.]+ \(test ([\d.]+)\)", output)[1])
-    assert found["gru"] == pytest.approx(scale * scaled**0.5, rel=0.01)
+    assert scores_by_model["gru"] == pytest.approx(scale * scaled**0.5, rel=0.01)
     report = re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
     page = (visits.parent / report).read_text(encoding="utf-8")
     assert "Task: regression" in page
@@ -72,8 +72,10 @@ def test_the_next_row_is_predicted(call, visits):
     words = ["--model", "gru", "--features", "a,b"]
     output = call("run", *SAID, *words, *SHORT).output
     assert "Task: next-step, of all features" in output
-    found = scores(output)
-    assert found["gru"] < 0.9 * min(found["persistence"], found["training mean"])
+    scores_by_model = scores(output)
+    assert scores_by_model["gru"] < 0.9 * min(
+        scores_by_model["persistence"], scores_by_model["training mean"]
+    )
 
 
 def test_a_run_is_known_by_content_and_columns(call, visits):
@@ -124,8 +126,8 @@ def test_what_is_refused(call, visits, words, message):
 
 def test_every_option_of_tables_is_one_of_the_command(call):
     shown = "".join(call("run", "--help").output.split())
-    for one in fields(TableOptions):
-        for flag in one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)):
+    for field in fields(TableOptions):
+        for flag in field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",)):
             assert flag[:10] in shown
     assert "Columnthatidentifiesthesequenceofarow." in re.sub("[│╮╯]", "", shown)
 
@@ -133,7 +135,7 @@ def test_every_option_of_tables_is_one_of_the_command(call):
 @pytest.mark.parametrize("command", ["run", "tune"])
 def test_help_names_the_values_of_options_of_tables(call, command):
     shown = " ".join(re.sub(r"[│╮╯╭╰─]", " ", call(command, "--help").output).split())
-    for told in (
+    for text in (
         "(one of id time; default id)",
         "(one of auto milliseconds seconds minutes hours days weeks)",
         "(one of error mean last; default error)",
@@ -141,7 +143,7 @@ def test_help_names_the_values_of_options_of_tables(call, command):
         "(default 0)",
         "The default is next-step without a target; classification if the target is text",
     ):
-        assert told in shown
+        assert text in shown
     assert "'train': [...]" not in shown  # which the command has no way to be told
 
 
@@ -156,16 +158,16 @@ def test_packed_files_are_tables_too(call, visits, packed):
     else:
         frame.to_csv(visits.with_name(file), index=False)
     words = ["--target", "died", "--features", "a,b", "--model", "gru", *SHORT, "--epochs", 1]
-    found = [call("run", name, *SAID[2:], *words).output for name in ("visits.csv", file)]
-    assert scores(found[0]) == scores(found[1])
-    assert "runs/visits/gru" in found[0].replace("\n", "")
+    outputs = [call("run", name, *SAID[2:], *words).output for name in ("visits.csv", file)]
+    assert scores(outputs[0]) == scores(outputs[1])
+    assert "runs/visits/gru" in outputs[0].replace("\n", "")
 
 
 def test_metrics_and_balanced_classes_come_from_the_command_line_or_a_file(call, visits):
     words = ["--target", "died", "--features", "a,b", "--epochs", 1, "--model", "gru"]
     words += ["--hidden-size", 2, "--set", "recipe.class_weights=balanced"]
-    given = ["--metric", "auroc,brier", "--metric", "f1"]
-    output = call("run", *SAID, *words, *given).output
+    arguments = ["--metric", "auroc,brier", "--metric", "f1"]
+    output = call("run", *SAID, *words, *arguments).output
     assert re.search(r"model +AUROC +Brier score +F1 score\n", output)
     assert re.search(r"Class weights: [\d.]+ for 'no', [\d.]+ for 'yes'\.", output)
     settings = visits.with_name("my.toml")
@@ -222,8 +224,8 @@ def test_a_full_disk_is_one_message(call, visits, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     run = call("run", *SAID, "--features", "a,b", "--epochs", 1, "--hidden-size", 2, code=1)
-    told = r"^tauflow: No space left on device: runs/.+\. Free some space on that disk\. "
-    assert re.search(told, run.stderr, re.MULTILINE)
+    pattern = r"^tauflow: No space left on device: runs/.+\. Free some space on that disk\. "
+    assert re.search(pattern, run.stderr, re.MULTILINE)
 
 
 def test_ids_of_a_group_stay_in_one_part(call, visits):
@@ -254,8 +256,8 @@ def test_one_long_recording_is_cut_by_time(call, tmp_path, target):
     run = [*words, "--split-by", "time", "--epochs", 60, "--hidden-size", 8, "--lr", 0.03]
     output = call("run", *SAID, *run).output
     assert "140 rows for training, 30 for validation, 30 for the test, one sequence each" in output
-    found = scores(output)
-    assert found["gru"] < 0.5 * found["training mean"]
+    scores_by_model = scores(output)
+    assert scores_by_model["gru"] < 0.5 * scores_by_model["training mean"]
     directory = re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]
     record = json.loads((tmp_path / directory / "record.json").read_text(encoding="utf-8"))
     assert record["config"]["dataset_options"]["split_by"] == "time"

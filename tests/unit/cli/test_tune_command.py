@@ -20,7 +20,7 @@ def recipe_in(folder):
 
 def test_the_best_runs_with_the_score_of_the_study(call, tmp_path):
     settings = ("optimizer=sgd", "optimizer_options.momentum=0.5", "clip=none", "clip_norm=null")
-    words = [word for one in settings for word in ("--set", f"recipe.{one}")]
+    words = [word for setting in settings for word in ("--set", f"recipe.{setting}")]
     output = call(*WORDS, *SIZE, *words, "--seed", "5").output
     (best,) = tmp_path.rglob("best.toml")
     call("run", "--config", best)
@@ -110,12 +110,12 @@ def test_a_full_disk_is_named_and_nothing_found_is_lost(
         patch.setattr(os, "fsync", full)
         patch.setattr(sys, "argv", ["tauflow", *words])
         failed = call(*words, code=1)
-    told = re.search(
+    match = re.search(
         r"^tauflow: No space left on device: (\S+)\. (.*)", failed.stderr, re.MULTILINE
     )
-    assert told[1].endswith(file)
+    assert match[1].endswith(file)
     cure = "Free some space on that disk. Every finished trial is kept; continue with: tauflow"
-    assert told[2].startswith(cure)
+    assert match[2].startswith(cure)
     assert len(re.findall(r"^trial \d+, complete", failed.stdout, re.MULTILINE)) == 2 - lost
     again = call(*words).output
     assert "2 trials: 2 completed" in again

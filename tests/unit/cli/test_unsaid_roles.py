@@ -49,9 +49,9 @@ def test_without_roles_columns_and_options_are_printed(call, file, command):
 
 def test_options_that_name_no_column_are_not_enough(file):
     file(visits())
-    for said in ({}, {"window": 3, "split_seed": 4}, {"target": ("fev",)}):
+    for roles in ({}, {"window": 3, "split_seed": 4}, {"target": ("fev",)}):
         with pytest.raises(ArgumentError, match=r"--id, --time; none if no column is"):
-            resolve_source("t.csv", None, said)
+            resolve_source("t.csv", None, roles)
     assert resolve_source("t.csv", None, {"id": "ptnum"}).table.id == "ptnum"
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_said(call, file):
 
 
 def test_options_are_written_as_a_command_line_reads_them():
-    said = {
+    options = {
         "id": "a b",
         "target": ("y",),
         "features": ("x", "u, v"),
@@ -100,7 +100,7 @@ def test_options_are_written_as_a_command_line_reads_them():
         "na_values": ("-", "nil"),
         "horizon": 3,
     }
-    assert shlex.join(format_cli_options(said)) == (
+    assert shlex.join(format_cli_options(options)) == (
         "--id 'a b' --target y --features 'x,\"u, v\"' --per-id --sort --no-scale --horizon 3 "
         "--missing=-,nil"
     )

@@ -58,8 +58,8 @@ def test_a_network_of_skorch_takes_dictionaries():
     labels = (y == "up").astype(np.int64)
     net.fit(data, labels)
     assert (net.predict(data) == labels).mean() > 0.9
-    whole = SequenceNet(2, 3, hidden_size=4, per_step=True)
-    assert whole(torch.zeros(5, 7, 2)).shape == (5, 7, 3)
+    whole_model = SequenceNet(2, 3, hidden_size=4, per_step=True)
+    assert whole_model(torch.zeros(5, 7, 2)).shape == (5, 7, 3)
 
 
 def test_a_classifier_of_sktime():
@@ -68,10 +68,10 @@ def test_a_classifier_of_sktime():
 
     x, y = labelled()
     classifier = SktimeClassifier(small()).fit(x, y)
-    own = small().fit(x.transpose(0, 2, 1), y)
-    assert list(classifier.predict(x)) == list(own.predict(x.transpose(0, 2, 1)))
+    model = small().fit(x.transpose(0, 2, 1), y)
+    assert list(classifier.predict(x)) == list(model.predict(x.transpose(0, 2, 1)))
     np.testing.assert_allclose(
-        classifier.predict_proba(x), own.predict_proba(x.transpose(0, 2, 1)), rtol=1e-6
+        classifier.predict_proba(x), model.predict_proba(x.transpose(0, 2, 1)), rtol=1e-6
     )
     assert classifier.clone().estimator.get_params() == small().get_params()
     hollow = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x)
@@ -86,14 +86,16 @@ def test_a_forecaster_of_sktime():
 
     index = pd.period_range("2020-01", periods=60, freq="M")
     y = pd.Series(np.sin(np.arange(60) * np.pi / 6), index=index, name="v")
-    own = SequenceForecaster(model="gru", hidden_size=8, epochs=2, random_state=0)
-    forecaster = SktimeForecaster(own).fit(y, fh=[1, 3, 6])
-    found = forecaster.predict()
-    assert list(found.index) == list(pd.PeriodIndex(["2025-01", "2025-03", "2025-06"], freq="M"))
-    expected = own.set_params(horizon=6).fit(y.to_numpy()[:, None]).predict(y.to_numpy()[:, None])
-    np.testing.assert_allclose(found.to_numpy().ravel(), expected[[0, 2, 5], 0], rtol=1e-6)
+    model = SequenceForecaster(model="gru", hidden_size=8, epochs=2, random_state=0)
+    forecaster = SktimeForecaster(model).fit(y, fh=[1, 3, 6])
+    predictions = forecaster.predict()
+    assert list(predictions.index) == list(
+        pd.PeriodIndex(["2025-01", "2025-03", "2025-06"], freq="M")
+    )
+    expected = model.set_params(horizon=6).fit(y.to_numpy()[:, None]).predict(y.to_numpy()[:, None])
+    np.testing.assert_allclose(predictions.to_numpy().ravel(), expected[[0, 2, 5], 0], rtol=1e-6)
     with pytest.raises(NotImplementedError, match="in-sample"):
-        SktimeForecaster(own).fit(y, fh=[0, 1])
+        SktimeForecaster(model).fit(y, fh=[0, 1])
 
 
 def test_a_classifier_of_aeon_takes_unequal_lengths():
@@ -101,10 +103,10 @@ def test_a_classifier_of_aeon_takes_unequal_lengths():
     from tauflow.compat.aeon import AeonClassifier
 
     x, y = labelled()
-    series = [one[:, : 5 + i % 4] for i, one in enumerate(x)]
+    series = [array[:, : 5 + i % 4] for i, array in enumerate(x)]
     classifier = AeonClassifier(small()).fit(series, y)
-    own = small().fit([one.T for one in series], y)
-    assert list(classifier.predict(series)) == list(own.predict([one.T for one in series]))
+    model = small().fit([array.T for array in series], y)
+    assert list(classifier.predict(series)) == list(model.predict([array.T for array in series]))
     assert classifier.predict_proba(x).shape == (24, 2)  # of equal length
 
 
@@ -122,14 +124,14 @@ def test_a_module_of_torchrl_steps_as_it_runs():
     start = torch.zeros(2, 6, 1, dtype=torch.bool)
     start[:, 0] = start[1, 3] = True
     state = torch.zeros(2, 6, rnn.state_size)
-    whole = TensorDict(
+    steps = TensorDict(
         {"observation": x, "dt": dt, "is_init": start, "recurrent_state": state}, [2, 6]
     )
     with set_recurrent_mode(True):
-        module(whole)
+        module(steps)
     y, h = rnn(x, dt=dt, episode_start=start.squeeze(-1))
-    torch.testing.assert_close(whole["embedding"], y)
-    torch.testing.assert_close(whole["next", "recurrent_state"][:, -1], h)
+    torch.testing.assert_close(steps["embedding"], y)
+    torch.testing.assert_close(steps["next", "recurrent_state"][:, -1], h)
     now = torch.zeros(2, rnn.state_size)
     for k in range(6):
         step = TensorDict(
@@ -197,26 +199,26 @@ def test_a_classifier_of_pyrregular_reads_each_series_at_its_times():
 
     rng = np.random.default_rng(0)
     y = np.where(np.arange(24) % 2, "up", "down")
-    whole = np.full((24, 2, 30), np.nan)
+    padded = np.full((24, 2, 30), np.nan)
     own_x, own_t = [], []
     seconds = np.cumsum(rng.integers(1, 9, 30))
     for k in range(24):
-        kept = np.sort(rng.choice(30, 6 + k % 5, replace=False))
-        rows = rng.normal(size=(len(kept), 2)) + np.array([2.0 if y[k] == "up" else -2.0, 0])
+        times = np.sort(rng.choice(30, 6 + k % 5, replace=False))
+        rows = rng.normal(size=(len(times), 2)) + np.array([2.0 if y[k] == "up" else -2.0, 0])
         rows[0, 1] = np.nan
-        whole[k][:, kept] = rows.T
+        padded[k][:, times] = rows.T
         own_x.append(rows)
-        own_t.append(seconds[kept].astype(float))
+        own_t.append(seconds[times].astype(float))
     start = np.datetime64("2024-05-01", "ns")
     data = xarray.DataArray(
-        sparse.COO.from_numpy(whole, fill_value=np.nan),
+        sparse.COO.from_numpy(padded, fill_value=np.nan),
         dims=["ts_id", "signal_id", "time_id"],
         coords={"time_id": start + seconds.astype("timedelta64[s]")},
     )
     classifier = PyrregularClassifier(small()).fit(data, y)
-    own = small().fit(own_x, y, t=own_t)
+    model = small().fit(own_x, y, t=own_t)
     np.testing.assert_allclose(
-        classifier.predict_proba(data), own.predict_proba(own_x, t=own_t), rtol=1e-3
+        classifier.predict_proba(data), model.predict_proba(own_x, t=own_t), rtol=1e-3
     )
     assert classifier.score(data, y) > 0.9
 

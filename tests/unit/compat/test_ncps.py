@@ -119,8 +119,8 @@ def test_wirings_are_those_of_ncps(name):
     assert (same.adjacency_matrix == theirs.adjacency_matrix).all()
     assert (same.num_layers, same.synapse_count) == (theirs.num_layers, theirs.synapse_count)
     layers = range(theirs.num_layers)
-    kept = [list(theirs.get_neurons_of_layer(n)) for n in layers]
-    assert [same.get_neurons_of_layer(n) for n in layers] == kept
+    neurons_of_layers = [list(theirs.get_neurons_of_layer(n)) for n in layers]
+    assert [same.get_neurons_of_layer(n) for n in layers] == neurons_of_layers
     kinds = [[w.get_type_of_neuron(n) for n in range(w.units)] for w in (same, theirs)]
     assert kinds[0] == kinds[1]
     assert same.get_graph().number_of_nodes() == theirs.units + D
@@ -153,11 +153,11 @@ def test_cells_step():
             ncps.torch.WiredCfCCell(D, WIRINGS["ncp"](ncps)),
         ),
     ]
-    for same, given in cells:
-        same.load_state_dict(given.state_dict())
+    for same, original in cells:
+        same.load_state_dict(original.state_dict())
         size = same.state_size
         x, h, dt = torch.randn(B, D), torch.rand(B, size), torch.rand(B, 1) + 0.1
-        torch.testing.assert_close(same(x, h, dt), given(x, h, dt), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(same(x, h, dt), original(x, h, dt), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(same(x, h, dt[:, 0]), same(x, h, dt))
     assert sum(cells[2][0].layer_sizes) == cells[2][0].state_size
     cells[0][0].apply_weight_constraints()

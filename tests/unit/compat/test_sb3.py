@@ -132,12 +132,12 @@ def test_episodes_start_from_the_initial_state_of_the_cell():
     observation = np.full((2, 2), 0.3, np.float32)
     _, state = policy.predict(observation, deterministic=True)
     cell = policy.lstm_actor.rnn.cell
-    x, one = torch.full((2, 2), 0.3), torch.ones(2, 1)
-    expected = cell.step(x, torch.ones(2, N), one)
+    x, second = torch.full((2, 2), 0.3), torch.ones(2, 1)
+    expected = cell.step(x, torch.ones(2, N), second)
     np.testing.assert_allclose(state[0][0], expected.detach(), rtol=1e-5)
     _, later = policy.predict(observation, state, np.array([True, False]))
     np.testing.assert_allclose(later[0][0, 0], state[0][0, 0], rtol=1e-5)
-    expected = cell.step(x, torch.from_numpy(state[0][0]), one)
+    expected = cell.step(x, torch.from_numpy(state[0][0]), second)
     np.testing.assert_allclose(later[0][0, 1], expected[1].detach(), rtol=1e-5)
 
 

@@ -20,11 +20,11 @@ def test_outputs_and_states_equal_those_of_torch(kind, batch_first):
     assert (ours.input_size, ours.hidden_size, ours.num_layers) == (D, N, 2)
     assert len(ours.all_weights) == 4
     x = torch.randn(B, T, D) if batch_first else torch.randn(T, B, D)
-    for given in (x, x[:, 0]):
-        (expected, state), (y, ours_state) = theirs(given), ours(input=given)
+    for input_of_call in (x, x[:, 0]):
+        (expected, state), (y, ours_state) = theirs(input_of_call), ours(input=input_of_call)
         torch.testing.assert_close(y, expected)
         torch.testing.assert_close(ours_state, state)
-        torch.testing.assert_close(ours(given, state)[0], theirs(given, state)[0])
+        torch.testing.assert_close(ours(input_of_call, state)[0], theirs(input_of_call, state)[0])
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, [T, 4, 2][:B], batch_first=batch_first)
     torch.testing.assert_close(ours(packed)[0].data, theirs(packed)[0].data)
 

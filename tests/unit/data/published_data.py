@@ -1,4 +1,4 @@
-"""Skip tests that need downloaded files where there are none."""
+"""Skip tests that need downloaded files where these are missing."""
 
 import functools
 import hashlib

@@ -21,7 +21,7 @@ CARD = DatasetCard(
     target_size=1,
     time_unit="s",
     sizes=(10, 0, 3),
-    source="nobody",
+    source="invented",
     licence="none",
     split="none",
     loss="mse",
@@ -71,7 +71,7 @@ def test_sequences_of_different_lengths_are_padded():
 
 
 def test_targets_of_whole_sequences_are_not_padded():
-    # Four targets of four steps may be one of each, and are none beside four of six.
+    # Four targets of four steps may be one of each, but not beside four of six.
     parts = [SequenceBatch(torch.ones(2, n, 1), torch.rand(2, 4)) for n in (4, 6, 8)]
     short = parts[0]
     for some in (parts, parts[::-1], parts[1:]):

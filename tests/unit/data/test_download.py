@@ -16,7 +16,7 @@ from tauflow.data import download, store
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TimeError
 
 UNKNOWN = {**CARD.files, "b.npy": ""}
-"""Nobody publishes the digest of the second file."""
+"""The digest of the second file is not published."""
 
 
 @pytest.fixture

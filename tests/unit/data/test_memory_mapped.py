@@ -219,7 +219,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_facts_that_nobody_wrote_are_refused(case, written):
+def test_unknown_metadata_are_refused(case, written):
     change, message = HOSTILE[case]
     entries = json.loads((written / "task.json").read_text())
     change(entries)

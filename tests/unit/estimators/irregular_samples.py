@@ -21,7 +21,7 @@ def sequences(count=24, features=2, missing=0.0, seed=0):
 def padded(parts, fill=0.0):
     """Return sequences as one array, and their lengths."""
     lengths = np.array([len(part) for part in parts])
-    whole = np.full((len(parts), lengths.max(), *parts[0].shape[1:]), fill)
-    for row, part in zip(whole, parts, strict=True):
+    array = np.full((len(parts), lengths.max(), *parts[0].shape[1:]), fill)
+    for row, part in zip(array, parts, strict=True):
         row[: len(part)] = part
-    return whole, lengths
+    return array, lengths

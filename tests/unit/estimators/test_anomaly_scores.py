@@ -26,8 +26,8 @@ def decays(count, seed):
 @pytest.fixture(scope="module")
 def forecaster():
     X, t = decays(40, 0)
-    said = {"model": "gru", "hidden_size": 12, "epochs": 30, "lr": 0.02, "batch_size": 16}
-    return SequenceForecaster(**said, targets=[0], validation_fraction=0, random_state=0).fit(
+    options = {"model": "gru", "hidden_size": 12, "epochs": 30, "lr": 0.02, "batch_size": 16}
+    return SequenceForecaster(**options, targets=[0], validation_fraction=0, random_state=0).fit(
         X, t=t
     )
 
@@ -37,23 +37,23 @@ def test_planted_values_are_the_most_surprising(forecaster):
     X, t = decays(200, 2)
     X[3][7, 0] += 5.0
     X[6][5, 0] = np.nan
-    found = forecaster.score_anomalies(X, t=t, calibrate_on={"X": normal, "t": times})
-    assert list(found) == [
+    scores = forecaster.score_anomalies(X, t=t, calibrate_on={"X": normal, "t": times})
+    assert list(scores) == [
         *("sequence", "step", "feature", "value", "forecast", "score", "probability")
     ]
-    assert len(found) == 200 * 14 - 1
-    worst = found.loc[found["score"].abs().idxmax()]
+    assert len(scores) == 200 * 14 - 1
+    worst = scores.loc[scores["score"].abs().idxmax()]
     assert worst[["sequence", "step", "feature"]].tolist() == [3, 7, 0]
     assert worst["value"] == X[3][7, 0]
     assert worst["probability"] == pytest.approx(1 / (200 * 14 + 1))
-    rest = found[(found["sequence"] != 3)]
+    rest = scores[(scores["sequence"] != 3)]
     assert np.mean(rest["probability"] <= 0.1) == pytest.approx(0.1, abs=0.03)
 
 
 def test_the_forecast_of_a_value_is_that_of_the_rows_before(forecaster):
     X, t = decays(5, 3)
-    found = forecaster.score_anomalies(X, t=t)
-    row = found[(found["sequence"] == 2) & (found["step"] == 6)].iloc[0]
+    scores = forecaster.score_anomalies(X, t=t)
+    row = scores[(scores["sequence"] == 2) & (scores["step"] == 6)].iloc[0]
     ahead = [t[2][6] - t[2][5]]
     alone = forecaster.predict([X[2][:6]], t=[t[2][:6]], lead_time=ahead)
     assert row["forecast"] == pytest.approx(float(alone[0, 0, 0]), rel=1e-4)
@@ -64,8 +64,8 @@ def test_tables_have_their_ids_and_names():
     table = pandas.DataFrame(np.concatenate(X), columns=["a", "b"])
     table["id"], table["time"] = np.repeat(list("uvwxyz"), 15), np.concatenate(t)
     forecaster = SequenceForecaster(model="gru", hidden_size=4, epochs=1, random_state=0)
-    found = forecaster.fit(table, id="id", time="time").score_anomalies(table)
-    assert found["sequence"].unique().tolist() == list("uvwxyz")
-    assert found["feature"].iloc[:2].tolist() == ["a", "b"]
+    scores = forecaster.fit(table, id="id", time="time").score_anomalies(table)
+    assert scores["sequence"].unique().tolist() == list("uvwxyz")
+    assert scores["feature"].iloc[:2].tolist() == ["a", "b"]
     with pytest.raises(DataError, match="calibrate by"):
         forecaster.score_anomalies(table[table["id"] == "u"])

@@ -30,9 +30,9 @@ def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp
     X, level = sequences
     y = np.where(level > 0, "up", "down")
     classifier = SequenceClassifier(model="auto", **SMALL).fit(X[:90], y[:90])
-    assert {one.name for one in classifier.trials_} == {"gru", "gru-d", BOOSTING}
-    assert sum(one.share for one in classifier.trials_) == pytest.approx(1)
-    assert all(one.test is None for one in classifier.trials_)
+    assert {trial.name for trial in classifier.trials_} == {"gru", "gru-d", BOOSTING}
+    assert sum(trial.share for trial in classifier.trials_) == pytest.approx(1)
+    assert all(trial.test is None for trial in classifier.trials_)
     assert any("of the best single model" in note for note in classifier.notes_)
     assert classifier.score(X[90:], y[90:]) > 0.75
     assert classifier.notes_[0].startswith("Chosen by cross_entropy on 5 folds: ")
@@ -49,11 +49,11 @@ def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp
 
 def test_a_regressor_takes_missing_values_that_training_did_not_have(sequences):
     X, level = sequences
-    whole = np.nan_to_num(X)
-    found = SequenceRegressor(model="auto", **SMALL).fit(whole[:90], 10 + 5 * level[:90])
-    assert found.score(whole[90:], 10 + 5 * level[90:]) > 0.3
-    assert np.isfinite(found.predict(X[90:])).all()
-    assert found.result_.epochs == 3
+    complete = np.nan_to_num(X)
+    model = SequenceRegressor(model="auto", **SMALL).fit(complete[:90], 10 + 5 * level[:90])
+    assert model.score(complete[90:], 10 + 5 * level[90:]) > 0.3
+    assert np.isfinite(model.predict(X[90:])).all()
+    assert model.result_.epochs == 3
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def test_times_of_arrays_are_routed_by_metadata():
     estimator = SequenceClassifier(**SMALL)
     with sklearn.config_context(enable_metadata_routing=True):
         estimator.set_fit_request(t=True).set_score_request(t=True)
-        found = cross_val_score(estimator, X, y, params={"t": t}, cv=3, error_score="raise")
+        scores = cross_val_score(estimator, X, y, params={"t": t}, cv=3, error_score="raise")
     folds = [slice(0, 6), slice(6, 12), slice(12, 18)]
-    assert len(found) == len(folds)
-    assert all(0 <= score <= 1 for score in found)
+    assert len(scores) == len(folds)
+    assert all(0 <= score <= 1 for score in scores)
     with pytest.raises(ValueError, match=r"fitted to sequences with times, and these have none"):
         cross_val_score(estimator, X, y, params={"t": t}, cv=3, error_score="raise")
 
@@ -96,5 +96,5 @@ def test_what_was_fitted_on_a_gpu_answers_without_one(tmp_path):
     loaded = joblib.load(tmp_path / "estimator.joblib")
     assert not next(loaded.module_.parameters()).is_cuda
     expected = fitted.predict_proba(X, t=t)
-    found = loaded.set_params(device="cpu").predict_proba(X, t=t)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    probabilities = loaded.set_params(device="cpu").predict_proba(X, t=t)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)

@@ -28,18 +28,18 @@ def fitted():
 
 def test_the_last_value_is_most_of_the_forecast_of_a_random_walk(fitted):
     shares = fitted.shares_
-    assert sum(one[0] for one in shares.values()) == pytest.approx(1)
+    assert sum(share[0] for share in shares.values()) == pytest.approx(1)
     assert shares["last value"][0] >= 0.5
     past = walk(500).iloc[:450]
-    found = fitted.predict(past, at=[1.0, 4.0])[:, 0]
+    predictions = fitted.predict(past, at=[1.0, 4.0])[:, 0]
     # The answer is the average of its parts.
     network = fitted.module_
-    kept, parts = network.shares, []
-    for place in range(len(kept[0])):
-        network.set_shares([np.eye(len(kept[0]))[place]], network.trees)
+    shares_before, parts = network.shares, []
+    for place in range(len(shares_before[0])):
+        network.set_shares([np.eye(len(shares_before[0]))[place]], network.trees)
         parts.append(fitted.predict(past, at=[1.0, 4.0])[:, 0])
-    network.set_shares(kept, network.trees)
-    np.testing.assert_allclose(np.dot(kept[0], parts), found, rtol=1e-4)
+    network.set_shares(shares_before, network.trees)
+    np.testing.assert_allclose(np.dot(shares_before[0], parts), predictions, rtol=1e-4)
     np.testing.assert_allclose(parts[0], past["y"].iloc[-1], rtol=1e-4)
     np.testing.assert_allclose(parts[1], past["y"].iloc[-16:].mean(), rtol=1e-4)
 
@@ -64,18 +64,18 @@ def chaos(count=900):
 
 def test_boosting_answers_where_it_is_best_on_validation_data(tmp_path):
     options = SMALL | {"max_lead_time": 2.0}
-    found = SequenceForecaster(**options, epochs=1).fit(chaos(), time="t")
-    assert found.shares_["boosting"][0] > 0.5
-    assert sum(one[0] for one in found.shares_.values()) == pytest.approx(1)
-    rows = found._read_new(chaos(1100).iloc[900:], {"time": "t"}).with_times()
-    queries = found._plan_training(rows, found.max_lead_time_)
+    model = SequenceForecaster(**options, epochs=1).fit(chaos(), time="t")
+    assert model.shares_["boosting"][0] > 0.5
+    assert sum(share[0] for share in model.shares_.values()) == pytest.approx(1)
+    rows = model._read_new(chaos(1100).iloc[900:], {"time": "t"}).with_times()
+    queries = model._plan_training(rows, model.max_lead_time_)
     true = rows.values[queries.row][:, 0]
-    (answer,) = found._run_queries(rows, queries)
+    (answer,) = model._run_queries(rows, queries)
     last = rows.values[queries.origin][:, 0]
     assert np.abs(answer[:, 0] - true).mean() < 0.5 * np.abs(last - true).mean()
-    found.save(tmp_path / "chaos.safetensors")
+    model.save(tmp_path / "chaos.safetensors")
     loaded = SequenceForecaster.load(tmp_path / "chaos.safetensors")
-    assert loaded.shares_ == found.shares_
+    assert loaded.shares_ == model.shares_
     np.testing.assert_allclose(loaded._run_queries(rows, queries)[0], answer, rtol=1e-6)
 
 
@@ -83,9 +83,9 @@ def test_more_than_four_targets_are_not_boosted():
     frame = chaos(500)
     for n in range(4):
         frame[f"y{n}"] = frame["y"] + n
-    found = SequenceForecaster(**SMALL, epochs=1).fit(frame, time="t")
-    assert len(found.shares_["mean of the window"]) == 5
-    assert "boosting" not in found.shares_
+    model = SequenceForecaster(**SMALL, epochs=1).fit(frame, time="t")
+    assert len(model.shares_["mean of the window"]) == 5
+    assert "boosting" not in model.shares_
 
 
 @pytest.mark.parametrize("gaps", [np.ones(60), np.random.default_rng(0).uniform(0.2, 2.0, 60)])
@@ -100,8 +100,8 @@ def test_blocks_end_with_the_series(fitted, gaps):
         for back in np.arange(t[-1] - 4.0, t[0] - 4.0, -4.0):
             before = part.index[(t <= back + 1e-9) & (t > back - 4.0 + 1e-9)]
             expected += list(before[-1:])
-    found = np.unique(select_last_blocks(rows, queries, 4.0).origin)
-    assert found.tolist() == sorted(set(expected) & set(queries.origin.tolist()))
+    origins = np.unique(select_last_blocks(rows, queries, 4.0).origin)
+    assert origins.tolist() == sorted(set(expected) & set(queries.origin.tolist()))
 
 
 def test_shares_are_chosen_by_a_network_that_did_not_see_the_rows(monkeypatch):
@@ -122,14 +122,14 @@ def test_shares_are_chosen_by_a_network_that_did_not_see_the_rows(monkeypatch):
 
 def test_validation_data_that_are_given_choose():
     data = {"X": walk(100, seed=1), "time": "t"}
-    found = SequenceForecaster(**SMALL, epochs=1).fit(walk(200), time="t", validation=data)
-    assert found.shares_["network"] != [1.0]
+    model = SequenceForecaster(**SMALL, epochs=1).fit(walk(200), time="t", validation=data)
+    assert model.shares_["network"] != [1.0]
 
 
 @pytest.mark.parametrize(("count", "options"), [(400, {"validation_fraction": 0}), (200, {})])
 def test_without_validation_data_the_network_is_all(count, options):
-    found = SequenceForecaster(**SMALL, **options, epochs=1).fit(walk(count), time="t")
-    assert found.shares_ == {"network": [1.0]}
+    model = SequenceForecaster(**SMALL, **options, epochs=1).fit(walk(count), time="t")
+    assert model.shares_ == {"network": [1.0]}
 
 
 def test_no_forecast_is_better_than_what_is_chosen():

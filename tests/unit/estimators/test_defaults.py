@@ -24,33 +24,36 @@ FAST |= {"ensemble": 1}
 
 
 def recipe(estimator, *, validated=True):
-    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    settings = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
     rows = Sequences(values=np.zeros((4, 1)), lengths=np.ones(4, np.int64), y=np.zeros((4, 1)))
     task = estimator._make_task(rows)
-    return build_recipe(estimator.recipe, own, task, has_validation=validated)
+    return build_recipe(estimator.recipe, settings, task, has_validation=validated)
 
 
 def test_estimators_and_runs_train_alike():
     classifier = SequenceClassifier()
     classifier.classes_ = np.array([0, 1])
     table = pd.DataFrame({"who": np.repeat(range(20), 2), "x": range(40)})
-    for target, one in (("a", classifier), (1.5, SequenceRegressor())):
-        y = [f"{who % 2}{target}" if one is classifier else who * target for who in table["who"]]
+    for target, estimator in (("a", classifier), (1.5, SequenceRegressor())):
+        y = [
+            f"{who % 2}{target}" if estimator is classifier else who * target
+            for who in table["who"]
+        ]
         data = from_table(table.assign(y=y), id="who", target="y")
         job = RunData(data, DatasetSpec("", "table", {}), data).make_job(
             ModelSpec("cfc", 4), DEFAULT_RECIPE, 0
         )
-        assert recipe(one) == job.recipe
-        chosen_by = "cross_entropy" if one is classifier else None
+        assert recipe(estimator) == job.recipe
+        chosen_by = "cross_entropy" if estimator is classifier else None
         assert job.recipe == replace(DEFAULT_RECIPE, select_by=chosen_by)
-        assert one.hidden_size == DEFAULT_HIDDEN_SIZE
+        assert estimator.hidden_size == DEFAULT_HIDDEN_SIZE
 
 
 @pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, SequenceForecaster])
 def test_without_validation_data_all_epochs_are_trained(kind):
-    found = recipe(fitted_to_two(kind), validated=False)
+    built_recipe = recipe(fitted_to_two(kind), validated=False)
     expected = replace(DEFAULT_RECIPE, select="last", patience=None)
-    assert replace(found, class_weights=None) == expected
+    assert replace(built_recipe, class_weights=None) == expected
 
 
 def fitted_to_two(kind):
@@ -66,8 +69,8 @@ def test_a_field_that_is_given_takes_what_contradicts_it_away():
     assert (last.patience, last.select_by) == (None, None)
     with pytest.raises(ArgumentError, match="patience waits for a better score"):
         adapt_recipe(DEFAULT_RECIPE, {"select": "last", "patience": 3})
-    own = SequenceRegressor(recipe={"select": "last", "clip": "none"})
-    assert (recipe(own).patience, recipe(own).clip) == (None, "none")
+    regressor = SequenceRegressor(recipe={"select": "last", "clip": "none"})
+    assert (recipe(regressor).patience, recipe(regressor).clip) == (None, "none")
 
 
 @pytest.mark.parametrize(("count", "held"), [(2, 0), (19, 0), (20, 3), (40, 6)])
@@ -77,9 +80,9 @@ def test_a_share_of_enough_sequences_is_kept(count, held):
         SequenceClassifier(**FAST).fit(X, np.arange(count) % 2, t=t),
         SequenceRegressor(**FAST).fit(X, number, t=t),
     ):
-        kept, left = split_validation(count, "auto", np.random.RandomState(0), None)
-        assert (len(kept), len(left)) == (count - held, held)
-        assert np.array_equal(np.sort([*kept, *left]), np.arange(count))
+        trained, left = split_validation(count, "auto", np.random.RandomState(0), None)
+        assert (len(trained), len(left)) == (count - held, held)
+        assert np.array_equal(np.sort([*trained, *left]), np.arange(count))
         assert (fitted.result_.valid is not None) == bool(held)
 
 
@@ -111,8 +114,8 @@ def test_patience_ends_a_training_by_default():
     fitted = SequenceClassifier(hidden_size=4, lr=0.05, random_state=0, backend="reference")
     fitted.fit(X, y, t=t)
     assert len(fitted.result_.history) == fitted.result_.best_epoch + 10 < 100
-    whole = fitted.set_params(patience=None, epochs=15).fit(X, y, t=t)
-    assert len(whole.result_.history) == 15
+    model = fitted.set_params(patience=None, epochs=15).fit(X, y, t=t)
+    assert len(model.result_.history) == 15
     with pytest.raises(ArgumentError, match="must be 'auto' or a number, got 'some'"):
         SequenceClassifier(**FAST, validation_fraction="some").fit(X, y, t=t)
 
@@ -126,15 +129,17 @@ def test_of_a_few_long_series_the_late_rows_are_kept(window):
     cuts = [68, 102, 1]
     auto = SequenceForecaster(**FAST, window=window).fit(X, t=t)
     early = [x[:cut] for x, cut in zip(X[:2], cuts, strict=False)]
-    times = [one[:cut] for one, cut in zip(t[:2], cuts, strict=False)]
+    times = [times_of_id[:cut] for times_of_id, cut in zip(t[:2], cuts, strict=False)]
     late = [x[cut:] for x, cut in zip(X[:2], cuts, strict=False)]
-    later = [one[cut:] for one, cut in zip(t[:2], cuts, strict=False)]
+    later = [times_of_id[cut:] for times_of_id, cut in zip(t[:2], cuts, strict=False)]
     settings = {**FAST, "window": window, "patience": 10, "validation_fraction": 0}
     two = SequenceForecaster(**settings)
     two.fit(early, t=times, validation={"X": late + X[2:], "t": later + t[2:]})
     losses = [[(row["train_loss"], row["valid"]) for row in f.result_.history] for f in (auto, two)]
     np.testing.assert_allclose(*losses, rtol=1e-6)
-    short = SequenceForecaster(**FAST).fit([x[:20] for x in X[:2]], t=[one[:20] for one in t[:2]])
+    short = SequenceForecaster(**FAST).fit(
+        [x[:20] for x in X[:2]], t=[times_of_id[:20] for times_of_id in t[:2]]
+    )
     assert short.result_.valid is None
 
 
@@ -150,12 +155,12 @@ def test_all_sequences_are_trained_on_once_the_best_epoch_is_known():
     auto = SequenceClassifier(**{**FAST, "epochs": 30, "lr": 0.05}).fit(X, y, t=t)
     best = auto.result_.best_epoch
     assert auto.result_.valid is not None
-    whole = SequenceClassifier(**{**FAST, "epochs": best, "lr": 0.05}, validation_fraction=0)
-    whole.fit(X, y, t=t)
-    np.testing.assert_array_equal(auto.predict_proba(X, t=t), whole.predict_proba(X, t=t))
+    model = SequenceClassifier(**{**FAST, "epochs": best, "lr": 0.05}, validation_fraction=0)
+    model.fit(X, y, t=t)
+    np.testing.assert_array_equal(auto.predict_proba(X, t=t), model.predict_proba(X, t=t))
     part = SequenceClassifier(**{**FAST, "epochs": best, "lr": 0.05}, validation_fraction=0.15)
     assert not np.array_equal(
-        part.fit(X, y, t=t).predict_proba(X, t=t), whole.predict_proba(X, t=t)
+        part.fit(X, y, t=t).predict_proba(X, t=t), model.predict_proba(X, t=t)
     )
 
 
@@ -164,10 +169,10 @@ def test_all_sequences_are_trained_on_once_the_best_epoch_is_known():
 )
 def test_recipes_that_depend_on_their_length_train_once(changes):
     X, t, y, _ = sequences(40)
-    kept = SequenceClassifier(**FAST, recipe=changes)
-    given = SequenceClassifier(**FAST, recipe=changes, validation_fraction=0.15)
-    expected = given.fit(X, y, t=t).predict_proba(X, t=t)
-    np.testing.assert_array_equal(kept.fit(X, y, t=t).predict_proba(X, t=t), expected)
+    model = SequenceClassifier(**FAST, recipe=changes)
+    expected_model = SequenceClassifier(**FAST, recipe=changes, validation_fraction=0.15)
+    expected = expected_model.fit(X, y, t=t).predict_proba(X, t=t)
+    np.testing.assert_array_equal(model.fit(X, y, t=t).predict_proba(X, t=t), expected)
 
 
 def test_inputs_of_a_classifier_level_off():

@@ -38,12 +38,12 @@ def test_it_answers_as_before(kind, tmp_path, capsys):
     estimator.save(tmp_path / "it.safetensors")
     loaded = kind.load(str(tmp_path / "it.safetensors"))
     np.testing.assert_array_equal(loaded.predict(X, t=t), estimator.predict(X, t=t))
-    kept = {k: v for k, v in estimator.get_params().items() if k not in ("callbacks", "recipe")}
-    found = loaded.get_params()
+    expected = {k: v for k, v in estimator.get_params().items() if k not in ("callbacks", "recipe")}
+    parameters = loaded.get_params()
     if kind is SequenceForecaster:
-        assert found.pop("random_state") is None
-        del kept["random_state"]
-    assert {k: found[k] for k in kept} == kept
+        assert parameters.pop("random_state") is None
+        del expected["random_state"]
+    assert {k: parameters[k] for k in expected} == expected
     assert loaded.recipe == estimator.recipe
     assert not hasattr(loaded, "result_")
     if kind is SequenceClassifier:
@@ -54,8 +54,8 @@ def saved(tmp_path, **changes):
     X, _, y, _ = sequences(6)
     path = tmp_path / "it.safetensors"
     SequenceClassifier(**{**SMALL, "epochs": 1}).fit(X, y).save(path)
-    tensors, facts = read_tensor_file(path, "estimator", error=ModelFileError, advice="")
-    write_tensor_file(path, "estimator", tensors, {**facts, **changes})
+    tensors, metadata = read_tensor_file(path, "estimator", error=ModelFileError, advice="")
+    write_tensor_file(path, "estimator", tensors, {**metadata, **changes})
     return path
 
 

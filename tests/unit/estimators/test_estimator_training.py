@@ -27,13 +27,13 @@ USUAL = {"clip": "norm", "clip_norm": 1.0, "ema": 0.95}  # what an estimator add
 def test_it_is_what_a_user_would_write():
     X, t, y, _ = sequences(missing=0.2)
     array, lengths = padded(X, fill=np.nan)
-    gaps, _ = padded([np.diff(one, prepend=one[:1]) for one in t])
+    gaps, _ = padded([np.diff(times_of_id, prepend=times_of_id[:1]) for times_of_id in t])
     rows = np.concatenate(X)
     scaled = (array - np.nanmean(rows, 0)) / np.nanstd(rows, 0)
-    filled = [pd.DataFrame(one).ffill().fillna(0.0).to_numpy() for one in scaled]
+    filled = [pd.DataFrame(values).ffill().fillna(0.0).to_numpy() for values in scaled]
     inputs = np.concatenate([np.stack(filled), np.isfinite(scaled)], axis=-1)
     inputs[np.arange(array.shape[1]) >= lengths[:, None]] = 0.0
-    unit = np.median(np.concatenate([np.diff(one) for one in t]))
+    unit = np.median(np.concatenate([np.diff(times_of_id) for times_of_id in t]))
     data = tauflow.SequenceBatch(
         torch.tensor(inputs, dtype=torch.float32),
         torch.tensor(y == "up").long(),
@@ -49,8 +49,8 @@ def test_it_is_what_a_user_would_write():
     with torch.no_grad():
         logits, _ = model(data.x, dt=data.dt, mask=data.mask)
     fitted = SequenceClassifier(**WHOLE, model="cfc", input_limit=None).fit(X, y, t=t)
-    found = fitted.predict_proba(X, t=t)
-    np.testing.assert_allclose(found, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
+    probabilities = fitted.predict_proba(X, t=t)
+    np.testing.assert_allclose(probabilities, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"up": 3.0, "down": 1.0}])
@@ -61,11 +61,11 @@ def test_whole_weights_repeat_sequences(class_weight):
     classifier = SequenceClassifier(**EXACT, class_weight=class_weight)
     expected = classifier.fit([X[n] for n in several], y[several], t=[t[n] for n in several])
     expected = expected.predict_proba(X, t=t)
-    found = classifier.fit(X, y, weight, t=t).predict_proba(X, t=t)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    probabilities = classifier.fit(X, y, weight, t=t).predict_proba(X, t=t)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
     if class_weight is not None:
         plain = SequenceClassifier(**EXACT).fit(X, y, weight, t=t).predict_proba(X, t=t)
-        assert np.abs(plain - found).max() > 1e-4
+        assert np.abs(plain - probabilities).max() > 1e-4
 
 
 @pytest.mark.parametrize("y", [0, 1])
@@ -75,25 +75,30 @@ def test_regression_is_in_the_units_of_its_targets(y):
     regressor = SequenceRegressor(**EXACT)
     expected = regressor.fit(X, targets, t=t).predict(X, t=t)
     assert expected.shape == targets.shape
-    moved = regressor.fit([1000 * x + 3 for x in X], 50 * targets - 7, t=[60 * one for one in t])
-    found = moved.predict([1000 * x + 3 for x in X], t=[60 * one for one in t])
-    np.testing.assert_allclose(found, 50 * expected - 7, rtol=1e-6)
+    moved = regressor.fit(
+        [1000 * x + 3 for x in X], 50 * targets - 7, t=[60 * times_of_id for times_of_id in t]
+    )
+    predictions = moved.predict(
+        [1000 * x + 3 for x in X], t=[60 * times_of_id for times_of_id in t]
+    )
+    np.testing.assert_allclose(predictions, 50 * expected - 7, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_the_unit_of_time_is_the_median_gap_and_is_kept():
     X, t, y, _ = sequences()
-    gaps = np.concatenate([np.diff(one) for one in t])
+    gaps = np.concatenate([np.diff(times_of_id) for times_of_id in t])
     fitted = SequenceClassifier(**WHOLE).fit(X, y, t=t)
     assert fitted.schema_.gap == np.median(gaps)
-    slower = [10 * one for one in t]
+    slower = [10 * times_of_id for times_of_id in t]
     fixed = SequenceClassifier(**WHOLE, time_unit=float(np.median(gaps))).fit(X, y, t=t)
     np.testing.assert_array_equal(
         fixed.predict_proba(X, t=slower), fitted.predict_proba(X, t=slower)
     )
     assert np.abs(fitted.predict_proba(X, t=slower) - fitted.predict_proba(X, t=t)).max() > 1e-4
     dates = [
-        np.datetime64("2024-05-31", "ms") + (1000 * one).astype("timedelta64[ms]") for one in t
+        np.datetime64("2024-05-31", "ms") + (1000 * times_of_id).astype("timedelta64[ms]")
+        for times_of_id in t
     ]
     dated = SequenceClassifier(**WHOLE).fit(X, y, t=dates)
     np.testing.assert_allclose(
@@ -106,12 +111,12 @@ def test_validation_keeps_the_best_epoch():
     X, t, y, _ = sequences()
     settings = {**SMALL, "model": "cfc", "epochs": 6, "lr": 0.3}
     share = SequenceClassifier(**settings, validation_fraction=0.25)
-    given = {"X": X[:6], "y": y[:6], "t": t[:6]}
-    for fitted in (share.fit(X, y, t=t), share.fit(X, y, t=t, validation=given)):
+    validation = {"X": X[:6], "y": y[:6], "t": t[:6]}
+    for fitted in (share.fit(X, y, t=t), share.fit(X, y, t=t, validation=validation)):
         history = fitted.result_.history
         losses = [row["criterion"] for row in history]
         assert fitted.result_.best_epoch == 1 + int(np.argmin(losses))
-    early = share.set_params(patience=2, epochs=60).fit(X, y, t=t, validation=given).result_
+    early = share.set_params(patience=2, epochs=60).fit(X, y, t=t, validation=validation).result_
     assert early.best_epoch + 2 == len(early.history) < 60
     x, z = SequenceRegressor(**SMALL), np.arange(len(X)) % 2.0
     assert x.fit(X, z, validation=(X, z)).result_.valid is not None
@@ -139,14 +144,14 @@ def test_chance_follows_from_random_state_and_leaves_others_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    found = [
+    probabilities = [
         SequenceClassifier(**{**SMALL, "random_state": state}).fit(X, y).predict_proba(X)
         for state in (0, 0, 1, np.random.RandomState(1))
     ]
     assert torch.equal(torch.rand(3), expected)
-    assert np.array_equal(found[0], found[1])
-    assert np.array_equal(found[2], found[3])
-    assert not np.array_equal(found[0], found[2])
+    assert np.array_equal(probabilities[0], probabilities[1])
+    assert np.array_equal(probabilities[2], probabilities[3])
+    assert not np.array_equal(probabilities[0], probabilities[2])
 
 
 def test_recipes_callbacks_and_whole_models():
@@ -158,8 +163,8 @@ def test_recipes_callbacks_and_whole_models():
     recipe = tauflow.Recipe(
         epochs=3, lr=SMALL["lr"], batch_size=32, select="last", **{**USUAL, **more}
     )
-    whole = SequenceClassifier(**{**WHOLE, "epochs": 99, "lr": 9.0}, recipe=recipe).fit(X, y, t=t)
-    np.testing.assert_array_equal(mapped.predict_proba(X, t=t), whole.predict_proba(X, t=t))
+    model = SequenceClassifier(**{**WHOLE, "epochs": 99, "lr": 9.0}, recipe=recipe).fit(X, y, t=t)
+    np.testing.assert_array_equal(mapped.predict_proba(X, t=t), model.predict_proba(X, t=t))
     without = {k: v for k, v in SMALL.items() if k != "backend"}
     seft = SequenceClassifier(**{**without, "epochs": 1}, model="seft").fit(X, y, t=t)
     assert seft.predict(X, t=t).shape == (len(X),)
@@ -178,7 +183,7 @@ Y = [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "match"),
+    ("arguments", "error", "match"),
     [
         (
             {"t": np.array([[0, 1, 2]] * 3 + [[0, 2, 1]])},
@@ -226,9 +231,9 @@ Y = [0, 1, 0, 1]
         ({"validation": {"X": BATCH}}, ArgumentError, "validation holds X, expected X, y and per"),
     ],
 )
-def test_data_that_do_not_fit_are_refused(given, error, match):
+def test_data_that_do_not_fit_are_refused(arguments, error, match):
     with pytest.raises(error, match=match):
-        SequenceClassifier(**SMALL).fit(**{"X": BATCH, "y": Y, **given})
+        SequenceClassifier(**SMALL).fit(**{"X": BATCH, "y": Y, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -339,6 +344,6 @@ def test_padding_says_nothing_of_the_scale():
     X, _, y, _ = sequences()
     array, lengths = padded(X, fill=1e6)
     fitted = SequenceClassifier(**WHOLE, input_limit=None).fit(array, y, lengths=lengths)
-    found = fitted._feature_scaler
-    np.testing.assert_allclose(found.mean, np.concatenate(X).mean(0))
-    np.testing.assert_allclose(found.scale, np.concatenate(X).std(0))
+    scaler = fitted._feature_scaler
+    np.testing.assert_allclose(scaler.mean, np.concatenate(X).mean(0))
+    np.testing.assert_allclose(scaler.scale, np.concatenate(X).std(0))

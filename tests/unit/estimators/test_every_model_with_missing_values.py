@@ -27,8 +27,8 @@ def test_a_missing_value_is_neither_a_mean_nor_an_error(name):
     backend = "reference" if name in MODELS else "auto"
     settings = {**SMALL, "hidden_size": 8, "epochs": 1, "model": name, "dtype": "float64"}
     fitted = SequenceClassifier(**{**settings, "backend": backend}).fit(X, [0, 1, 0, 1], t=t)
-    found = fitted.predict_proba(X, t=t)
-    assert np.isfinite(found).all()
+    probabilities = fitted.predict_proba(X, t=t)
+    assert np.isfinite(probabilities).all()
     filled = np.where(np.isnan(X), np.nanmean(X[..., 0]), X)
-    changed = np.abs(fitted.predict_proba(filled, t=t) - found).max(axis=1) > 0
+    changed = np.abs(fitted.predict_proba(filled, t=t) - probabilities).max(axis=1) > 0
     assert changed.tolist() == [False, True, False, False]

@@ -57,7 +57,7 @@ def test_a_later_fit_that_fails_leaves_the_one_before(kind, failure):
     fitted, before = dict(vars(estimator)), estimator.predict(X, t=t)
     wider = [np.concatenate([x, x], axis=1) for x in X]
     others = targets_of(kind, np.where(y == "up", "left", "right"), 100 * number + 3)
-    fail(estimator, *FAILURES[failure], wider, others, [60 * one for one in t])
+    fail(estimator, *FAILURES[failure], wider, others, [60 * times_of_id for times_of_id in t])
     assert vars(estimator) == fitted
     np.testing.assert_array_equal(estimator.predict(X, t=t), before)
 

@@ -41,9 +41,11 @@ def test_decays_are_continued_far_better_than_by_their_last_value(fitted):
     past = table[table["t"] < 14]
     future = table[(table["t"] >= 14)].merge(past.groupby("id")["t"].max().rename("last"), on="id")
     future = future[future["t"] < future["last"] + 6]
-    found = fitted.predict(past, at=future[["id", "t"]])[:, 0]
+    predictions = fitted.predict(past, at=future[["id", "t"]])[:, 0]
     last = future.merge(past.groupby("id")["y"].last().rename("before"), on="id")["before"]
-    errors = [np.mean((guess - future["y"].to_numpy()) ** 2) for guess in (found, last.to_numpy())]
+    errors = [
+        np.mean((guess - future["y"].to_numpy()) ** 2) for guess in (predictions, last.to_numpy())
+    ]
     assert errors[0] < 0.25 * errors[1]
     assert fitted.score(table) > 0.9
 
@@ -88,10 +90,10 @@ def test_training_windows_hold_nothing_after_their_origin():
             later = values.copy()  # other values after the origin of one query
             hidden = np.setdiff1d(np.arange(3), features)
             later[np.ix_(np.arange(queries.origin[number] + 1, 30), hidden)] = 99.0
-            one = queries.select(np.array([number]))
+            query = queries.select(np.array([number]))
             changed = Sequences(values=later, lengths=rows.lengths, dt=rows.dt)
             for source in (rows, changed):
-                window, _ = make_windows(source, one, features, 5)
+                window, _ = make_windows(source, query, features, 5)
                 if source is rows:
                     expected = window
                 np.testing.assert_array_equal(window.values, expected.values)
@@ -154,9 +156,9 @@ def test_planned_doses_are_known_and_later_levels_are_not():
     planned = planned.dropna(subset=["level", "dose"], how="all")
     asked = table[(table["t"] >= 30) & (table["t"] < 34) & table["level"].notna()]
     without = forecaster.predict(table[origin], at=asked[["id", "t"]])[:, 0]
-    found = forecaster.predict(planned, at=asked[["id", "t"]])[:, 0]
+    predictions = forecaster.predict(planned, at=asked[["id", "t"]])[:, 0]
     truth = asked["level"].to_numpy()
-    assert np.mean((found - truth) ** 2) < 0.3 * np.mean((without - truth) ** 2)
+    assert np.mean((predictions - truth) ** 2) < 0.3 * np.mean((without - truth) ** 2)
 
 
 def test_tidy_forecasts_have_a_row_for_each_id_time_target_and_quantile(fitted):
@@ -194,7 +196,7 @@ def test_intervals_hold_their_share_at_every_lead_time(intervals):
     later = table[(table["t"] > origin) & (table["t"] < origin + 6)]
     lead = (later["t"] - origin[later.index]).to_numpy()
     _, low, high = (
-        one[:, 0] for one in forecaster.predict(past, at=later[["id", "t"]], interval=0.8)
+        bound[:, 0] for bound in forecaster.predict(past, at=later[["id", "t"]], interval=0.8)
     )
     inside = (low <= later["y"]) & (later["y"] <= high)
     for first, last in ((0, 1.5), (1.5, 3), (3, 4.5), (4.5, 6)):
@@ -266,11 +268,11 @@ def test_dates_and_durations(tmp_path):
 def test_a_series_without_times_counts_in_rows():
     wave = np.sin(np.arange(200) / 3)[:, None]
     forecaster = SequenceForecaster(**SMALL, epochs=2, max_lead_time=4, window=20).fit(wave)
-    found = forecaster.predict(wave, at=[1, 2.5])
-    assert found.shape == (2, 1)
+    predictions = forecaster.predict(wave, at=[1, 2.5])
+    assert predictions.shape == (2, 1)
     frame = forecaster.forecast(wave, at=[1, 2.5])
     assert frame["lead_time"].tolist() == [1.0, 2.5]
-    np.testing.assert_allclose(frame["value"], found[:, 0])
+    np.testing.assert_allclose(frame["value"], predictions[:, 0])
 
 
 def test_wrong_arguments_are_refused(fitted):
@@ -288,9 +290,9 @@ def test_wrong_arguments_are_refused(fitted):
         (ArgumentError, "the columns y beside", {"at": table[["id", "t", "y"]]}),
         (UnknownNameError, "t", {"at": table[["id", "y"]]}),
     ]
-    for error, words, given in cases:
+    for error, words, arguments in cases:
         with pytest.raises(error, match=words):
-            fitted.predict(table, **given)
+            fitted.predict(table, **arguments)
     with pytest.raises(ArgumentError, match="Fit one with max_lead_time"):
         SequenceForecaster(**SMALL, epochs=1).fit(np.zeros((9, 1)) + np.arange(9)[:, None]).predict(
             np.zeros((9, 1)), at=[1]

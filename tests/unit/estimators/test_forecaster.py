@@ -18,7 +18,7 @@ from tauflow.tabular.sequences import Sequences
 
 
 def rows_of(X, t):
-    gaps = np.concatenate([np.diff(one, prepend=one[:1]) for one in t])
+    gaps = np.concatenate([np.diff(times_of_id, prepend=times_of_id[:1]) for times_of_id in t])
     return Sequences(values=np.concatenate(X), lengths=np.array([len(x) for x in X]), dt=gaps)
 
 
@@ -40,22 +40,23 @@ def test_what_follows_each_row_and_when():
             row += 1
     assert compute_typical_dt(rows_of(X, [np.arange(len(x)) for x in X])) is None
     assert compute_typical_dt(rows_of(X, t)) == np.median(
-        np.concatenate([np.diff(one) for one in t])
+        np.concatenate([np.diff(times_of_id) for times_of_id in t])
     )
 
 
 def test_windows_hold_every_row_once_and_start_anew():
     X, t, *_ = sequences(7)
-    whole = rows_of(X, t)
-    cut = replace(whole, weight=np.arange(7.0)).cut_windows(3, 3)
-    np.testing.assert_array_equal(cut.values, whole.values)
+    all_rows = rows_of(X, t)
+    cut = replace(all_rows, weight=np.arange(7.0)).cut_windows(3, 3)
+    np.testing.assert_array_equal(cut.values, all_rows.values)
     assert cut.lengths.tolist() == [n for x in X for n in [3] * (len(x) // 3) + [len(x) % 3] if n]
     assert (
-        np.bincount(cut.weight.astype(int), weights=cut.lengths).tolist() == whole.lengths.tolist()
+        np.bincount(cut.weight.astype(int), weights=cut.lengths).tolist()
+        == all_rows.lengths.tolist()
     )
     assert (cut.dt[cut.starts] == 0).all()
     inner = np.setdiff1d(np.arange(len(cut.dt)), cut.starts)
-    np.testing.assert_array_equal(cut.dt[inner], whole.dt[inner])
+    np.testing.assert_array_equal(cut.dt[inner], all_rows.dt[inner])
 
 
 def test_a_wave_at_irregular_times_is_forecast():
@@ -78,13 +79,13 @@ def test_a_horizon_is_a_longest_lead_time():
     series = np.sin(np.arange(80.0) / 3)[:, None] + 5
     small = {"model": "gru", "hidden_size": 4, "epochs": 2, "random_state": 0}
     expected = SequenceForecaster(**small, max_lead_time=3.0).fit(series)
-    found = SequenceForecaster(**small, horizon=3).fit(series)
+    model = SequenceForecaster(**small, horizon=3).fit(series)
     answers = expected.predict(series, at=[1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(found.predict(series), answers)
-    np.testing.assert_array_equal(found.predict(series, at=[3.0, 1.0]), answers[[2, 0]])
-    scored = found.score_anomalies(series)
+    np.testing.assert_array_equal(model.predict(series), answers)
+    np.testing.assert_array_equal(model.predict(series, at=[3.0, 1.0]), answers[[2, 0]])
+    scored = model.score_anomalies(series)
     assert scored["step"].tolist() == [*range(1, 80)]
-    first = found.predict(series[:41], at=[1.0])[0, 0]
+    first = model.predict(series[:41], at=[1.0])[0, 0]
     assert scored["forecast"][40] == pytest.approx(first, rel=1e-6)
 
 
@@ -94,18 +95,18 @@ def test_forms_of_x_agree_and_missing_targets_do_not_count():
     expected = forecaster.fit(X, t=t).predict(X, t=t)
     assert expected.shape == (len(X), 2, 2)
     array, lengths = padded(X)
-    given = {"t": padded(t)[0], "lengths": lengths}
-    found = forecaster.fit(array, **given).predict(array, **given)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    options = {"t": padded(t)[0], "lengths": lengths}
+    predictions = forecaster.fit(array, **options).predict(array, **options)
+    np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-6)
     table = pd.DataFrame(np.concatenate(X), columns=["a", "b"]).assign(
         who=np.repeat(np.arange(len(X)), lengths), at=np.concatenate(t)
     )
     fitted = forecaster.fit(table, id="who", time="at")
     np.testing.assert_allclose(fitted.predict(table), expected, rtol=0, atol=1e-6)
     fitted = forecaster.fit(X, t=t)
-    for one, answer in ((X[3:4], expected[3:4]), (X[3], expected[3])):
-        when = t[3:4] if isinstance(one, list) else t[3]
-        np.testing.assert_allclose(fitted.predict(one, t=when), answer, rtol=0, atol=1e-6)
+    for part, answer in ((X[3:4], expected[3:4]), (X[3], expected[3])):
+        when = t[3:4] if isinstance(part, list) else t[3]
+        np.testing.assert_allclose(fitted.predict(part, t=when), answer, rtol=0, atol=1e-6)
 
 
 def test_the_best_epoch_on_other_sequences_is_kept():
@@ -135,14 +136,21 @@ def test_what_cannot_be_forecast_is_refused(changes, error, match):
 
 def test_times_ahead_of_dates_may_be_durations_of_any_kind():
     X, t, *_ = sequences(4)
-    dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
+    dates = [
+        np.datetime64("2024-05-31", "ms") + (1000 * times_of_id).astype("m8[ms]")
+        for times_of_id in t
+    ]
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=dates)
     expected = fitted.predict(X, t=dates, lead_time=[600.0, 1200.0])
     durations = [pd.Timedelta("10min"), pd.Timedelta("20min")]
-    for ahead in (durations, [durations] * 4, [one.to_pytimedelta() for one in durations]):
+    for ahead in (
+        durations,
+        [durations] * 4,
+        [duration.to_pytimedelta() for duration in durations],
+    ):
         np.testing.assert_array_equal(fitted.predict(X, t=dates, lead_time=ahead), expected)
-    found = fitted.predict(X, t=dates, lead_time=pd.TimedeltaIndex(durations))
-    np.testing.assert_array_equal(found, expected)
+    predictions = fitted.predict(X, t=dates, lead_time=pd.TimedeltaIndex(durations))
+    np.testing.assert_array_equal(predictions, expected)
 
 
 def test_times_ahead_are_checked():
@@ -169,7 +177,7 @@ def test_times_ahead_are_checked():
     ):
         fitted.predict(X, t=t, lead_time=[pd.Timedelta("1h"), pd.Timedelta("2h")])
     with pytest.raises(DataError, match="nothing to score"):
-        fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
+        fitted.score([x[:1] for x in X], t=[times_of_id[:1] for times_of_id in t])
     with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):
         SequenceForecaster(**SMALL).fit(X).predict(X, lead_time=1.0)
 
@@ -180,9 +188,9 @@ def test_times_ahead_are_checked():
 def test_targets_may_be_one_or_several_or_a_mask(targets):
     random = np.random.default_rng(0)
     named = pd.DataFrame({"a": random.normal(size=30), "b": random.normal(size=30) + 50})
-    found = SequenceForecaster(**SMALL, targets=targets).fit(named).predict(named)
-    assert found.shape == (1, 1)
-    assert found[0, 0] == pytest.approx(50, abs=5)
+    predictions = SequenceForecaster(**SMALL, targets=targets).fit(named).predict(named)
+    assert predictions.shape == (1, 1)
+    assert predictions[0, 0] == pytest.approx(50, abs=5)
 
 
 def test_steps_without_a_target_in_training_are_refused():

@@ -51,19 +51,19 @@ def test_its_likelihood_lies_between_a_poisson_process_and_the_true_one(fitted):
     rates = new["what"].value_counts() / (60 * END)
     shares = new["what"].value_counts(normalize=True)
     poisson = (shares * np.log(rates)).sum() - 1
-    found, exact = fitted.score(new, start=0, end=END), exact_likelihood(new)
-    assert poisson + 0.5 * (exact - poisson) < found < exact + 0.02
+    likelihood, exact = fitted.score(new, start=0, end=END), exact_likelihood(new)
+    assert poisson + 0.5 * (exact - poisson) < likelihood < exact + 0.02
 
 
 def test_the_score_is_the_likelihood_of_the_model_in_the_unit_of_the_times(fitted):
-    one = simulate(1, seed=2)
+    stream = simulate(1, seed=2)
     unit = fitted.time_unit_
-    types = torch.from_numpy((one["what"] == "b").to_numpy().astype(int))[None]
-    t = torch.from_numpy(one["at"].to_numpy() / unit).float()[None]
+    types = torch.from_numpy((stream["what"] == "b").to_numpy().astype(int))[None]
+    t = torch.from_numpy(stream["at"].to_numpy() / unit).float()[None]
     with torch.no_grad():
         expected = fitted.module_.log_likelihood(types, t, END / unit)
-    found = fitted.score(one, start=0, end=END)
-    assert found == pytest.approx(float(expected) / len(one) - np.log(unit), rel=1e-5)
+    likelihood = fitted.score(stream, start=0, end=END)
+    assert likelihood == pytest.approx(float(expected) / len(stream) - np.log(unit), rel=1e-5)
     minutes = simulate(40).assign(at=lambda table: table["at"] * 60)
     few = {**SMALL, "epochs": 2}
     slow = SequenceHawkes(**few).fit(minutes, **ROLES, start=0, end=60 * END)
@@ -90,18 +90,18 @@ def test_it_learns_which_event_comes_next_and_when():
     )
     lengths = table.groupby("who").size().to_numpy()
     assert (process.predict(table) == lengths % 2).all()
-    found = process.predict_time(table)
-    assert np.abs(found - np.where(lengths % 2, 1.0, 3.0)).mean() < 0.5
+    times = process.predict_time(table)
+    assert np.abs(times - np.where(lengths % 2, 1.0, 3.0)).mean() < 0.5
     frame = process.predict_next(table)
     assert list(frame) == ["who", "in", "what", "P(0)", "P(1)"]
     assert frame["who"].tolist() == list(range(40))
-    np.testing.assert_allclose(frame["in"], found)
+    np.testing.assert_allclose(frame["in"], times)
     proba = process.predict_proba(table)
     np.testing.assert_allclose(frame[["P(0)", "P(1)"]], proba)
     np.testing.assert_allclose(proba.sum(1), 1, rtol=1e-5)
     later = table.groupby("who")["at"].max() + 0.5
     waited = process.predict_time(table.assign(now=table["who"].map(later)), now="now")
-    assert waited.mean() < found.mean()
+    assert waited.mean() < times.mean()
 
 
 def test_dates_and_rows_of_several_streams_in_any_order_are_the_same():
@@ -116,9 +116,9 @@ def test_dates_and_rows_of_several_streams_in_any_order_are_the_same():
         moments.score(dated, start=start, end=end), plain.score(table, start=0, end=END), rtol=1e-4
     )
     mixed = table.sort_values("at", kind="stable").reset_index(drop=True)
-    found = plain.predict_next(mixed, start=0).set_index("who")
-    expected = plain.predict_next(table, start=0).set_index("who").loc[found.index]
-    np.testing.assert_allclose(found["in"], expected["in"], rtol=1e-3)
+    forecasts = plain.predict_next(mixed, start=0).set_index("who")
+    expected = plain.predict_next(table, start=0).set_index("who").loc[forecasts.index]
+    np.testing.assert_allclose(forecasts["in"], expected["in"], rtol=1e-3)
     columns = table.assign(begin=0.0, until=END)
     assert plain.score(columns, start="begin", end="until") == plain.score(table, start=0, end=END)
     with pytest.raises(TimeError, match="fitted to times that are numbers; these are dates"):
@@ -148,13 +148,13 @@ def test_another_process_is_chosen_by_name(tmp_path):
     assert isinstance(learned.module_, S2P2)
     assert len(learned.module_.layers) == 1
     new = simulate(30, seed=1)
-    found = learned.score(new, start=0, end=END)
+    likelihood = learned.score(new, start=0, end=END)
     rate = len(new) / (30 * END)
     poisson = np.log(rate / 2) - 1  # both types at one rate
-    assert poisson < found < exact_likelihood(new) + 0.02
+    assert poisson < likelihood < exact_likelihood(new) + 0.02
     learned.save(tmp_path / "events.safetensors")
     again = SequenceHawkes.load(tmp_path / "events.safetensors")
-    assert again.score(new, start=0, end=END) == found
+    assert again.score(new, start=0, end=END) == likelihood
     with pytest.raises(UnknownNameError, match="unknown point process 'hawkes'"):
         SequenceHawkes(**{**SMALL, "model": "hawkes"}).fit(simulate(8), **ROLES)
     with pytest.raises(OptionError, match=r"has no option 'layers'\. It takes none"):
@@ -170,18 +170,18 @@ def with_empty(table):
 def test_streams_without_a_row_are_named_by_ids():
     table = simulate(8)
     there = table[table["who"] < 7]
-    said = {**ROLES, "start": 0, "end": END}
-    by_row = SequenceHawkes(**SMALL).fit(with_empty(table), **said)
-    by_ids = SequenceHawkes(**SMALL).fit(there, **said, ids=range(8))
+    options = {**ROLES, "start": 0, "end": END}
+    by_row = SequenceHawkes(**SMALL).fit(with_empty(table), **options)
+    by_ids = SequenceHawkes(**SMALL).fit(there, **options, ids=range(8))
     bounds = {"start": 0, "end": END}
     assert by_ids.score(there, **bounds, ids=[7]) == by_row.score(with_empty(table), **bounds)
     assert by_ids.predict_next(there, start=0, now=END, ids=[7, 8])["who"].tolist()[-2:] == [7, 8]
     with pytest.raises(ArgumentError, match="ids names 9, of which X has no row"):
-        SequenceHawkes(**SMALL).fit(there.assign(z=END), **{**said, "end": "z"}, ids=[9])
+        SequenceHawkes(**SMALL).fit(there.assign(z=END), **{**options, "end": "z"}, ids=[9])
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "error", "message"),
+    ("change", "options", "error", "message"),
     [
         (lambda t: t.to_numpy(), {}, ArgumentError, "a row for each event"),
         (lambda t: t.drop(columns="what"), {}, UnknownNameError, "what"),
@@ -209,9 +209,9 @@ def test_streams_without_a_row_are_named_by_ids():
         (lambda t: t.groupby("who").head(1), {}, TimeError, "of no length"),
     ],
 )
-def test_what_is_no_stream_of_events_is_refused(change, said, error, message):
+def test_what_is_no_stream_of_events_is_refused(change, options, error, message):
     with pytest.raises(error, match=message):
-        SequenceHawkes(**SMALL).fit(change(simulate(8)), **ROLES, **said)
+        SequenceHawkes(**SMALL).fit(change(simulate(8)), **ROLES, **options)
 
 
 def test_other_types_are_refused_and_a_failed_fit_changes_nothing(fitted):
@@ -224,12 +224,14 @@ def test_other_types_are_refused_and_a_failed_fit_changes_nothing(fitted):
     assert fitted.score(new, start=0, end=END) == before
 
 
-def make_poisson(rates, **said):
+def make_poisson(rates, **options):
     """Return a process of two types of constant rates, in the unit of the times."""
     ties = pd.DataFrame(
         {"who": [0, 0, 0, 0, 1], "at": [0.5, 0.5, 3, 3, 1], "what": [0, 1, 0, 1, 1]}
     )
-    process = SequenceHawkes(**{**SMALL, "epochs": 1}, **said).fit(ties, **ROLES, start=0, end=10)
+    process = SequenceHawkes(**{**SMALL, "epochs": 1}, **options).fit(
+        ties, **ROLES, start=0, end=10
+    )
     with torch.no_grad():
         process.module_.double().weight.zero_()
         rate = torch.tensor(rates, dtype=torch.float64) * process.time_unit_

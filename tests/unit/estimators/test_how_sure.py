@@ -52,17 +52,17 @@ def test_networks_of_an_ensemble_are_cross_validated():
     options = {**SMALL, "ensemble": "auto", "epochs": 2}
     model = Watch(**options).fit(X, CLASSES)
     assert len(model.module_.members) == 5
-    kept, held = parts[::2], parts[1::2]
+    trained, held = parts[::2], parts[1::2]
     firsts = np.sort(np.concatenate(held))
     np.testing.assert_array_equal(firsts, np.sort(X[:, 0, 0]))  # all are held out once
-    for one, other in zip(kept, held, strict=True):
-        assert len(one) + len(other) == len(X)
-        assert not np.isin(one, other).any()
+    for part, other in zip(trained, held, strict=True):
+        assert len(part) + len(other) == len(X)
+        assert not np.isin(part, other).any()
     assert not hasattr(Watch(**options).fit(X[:30], CLASSES[:30]).module_, "members")
     going = Watch(**options, warm_start=True).fit(X, CLASSES)
-    before = [next(one.parameters()).clone() for one in going.module_.members]
+    before = [next(member.parameters()).clone() for member in going.module_.members]
     going.fit(X[:30], CLASSES[:30])  # all go on, however few sequences there are now
-    after = [next(one.parameters()) for one in going.module_.members]
+    after = [next(member.parameters()) for member in going.module_.members]
     assert not any(map(torch.equal, before, after))
     assert not hasattr(SequenceForecaster(**options).fit(X).module_, "members")
 
@@ -90,8 +90,8 @@ def test_probabilities_are_calibrated_on_the_validation_data(calibrate, tmp_path
     before, after = (brier_score_loss(truth, m.predict_proba(X[80:])[:, 1]) for m in (raw, model))
     assert after <= before + 1e-6
     assert recall_score(truth, model.predict(X[80:]) == "well") >= 0.9
-    told = model.predict_proba(X)[:, 1] >= model.threshold_
-    assert (told == (model.predict(X) == "well")).mean() > 0.99
+    is_above = model.predict_proba(X)[:, 1] >= model.threshold_
+    assert (is_above == (model.predict(X) == "well")).mean() > 0.99
     model.save(tmp_path / "c.safetensors")
     again = SequenceClassifier.load(tmp_path / "c.safetensors")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -123,10 +123,10 @@ def test_intervals_of_numbers(intervals, tmp_path):
     assert (high - low)[:, 1].mean() == pytest.approx(100 * (high - low)[:, 0].mean(), rel=0.5)
     model.save(tmp_path / "r.safetensors")
     again = SequenceRegressor.load(tmp_path / "r.safetensors")
-    for one, other in zip(
+    for values, other in zip(
         again.predict(X, interval=0.8), model.predict(X, interval=0.8), strict=True
     ):
-        np.testing.assert_allclose(one, other)
+        np.testing.assert_allclose(values, other)
 
 
 def test_intervals_are_calibrated_again_on_later_data():

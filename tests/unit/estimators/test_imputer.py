@@ -22,8 +22,8 @@ def waves(count, seed=0, missing=0.25):
     X, t = [], []
     for length in rng.integers(6, 14, count):
         times = rng.exponential(0.7, length).cumsum()
-        one = np.sin(times + rng.uniform(0, 6))
-        x = np.stack([one, 500 - 100 * one], axis=1)
+        wave = np.sin(times + rng.uniform(0, 6))
+        x = np.stack([wave, 500 - 100 * wave], axis=1)
         x[rng.random(x.shape) < missing] = np.nan
         X.append(x)
         t.append(times)
@@ -42,7 +42,7 @@ def test_simple_ways_are_those_of_pandas():
     rows = Sequences(
         values=np.concatenate(X),
         lengths=np.array([len(x) for x in X]),
-        dt=np.concatenate([np.diff(one, prepend=one[0]) for one in t]),
+        dt=np.concatenate([np.diff(times_of_id, prepend=times_of_id[0]) for times_of_id in t]),
     )
     lines, last = interpolate(rows), carry_forward(rows)
     for start, length, x, times in zip(rows.starts, rows.lengths, X, t, strict=True):
@@ -58,11 +58,11 @@ def test_hidden_are_measured_values_alone_or_whole_rows():
     rows = Sequences(values=np.concatenate(X), lengths=np.array([len(x) for x in X]))
     there = ~np.isnan(rows.values)
     single = hide_values(rows, 0.3, "values", np.random.default_rng(0))
-    whole = hide_values(rows, 0.3, "rows", np.random.default_rng(0))
-    for hidden in (single, whole):
+    whole_rows = hide_values(rows, 0.3, "rows", np.random.default_rng(0))
+    for hidden in (single, whole_rows):
         assert not (hidden & ~there).any()
         assert 0.2 < hidden.sum() / there.sum() < 0.4
-    assert (whole[whole.any(1)] == there[whole.any(1)]).all()
+    assert (whole_rows[whole_rows.any(1)] == there[whole_rows.any(1)]).all()
     assert not (single[single.any(1)] == there[single.any(1)]).all()
 
 
@@ -143,9 +143,9 @@ def test_the_truth_of_missing_values_is_estimated_and_measured_ones_stay(fitted)
     rng = np.random.default_rng(0)
     gappy = [np.where(rng.random(x.shape) < 0.25, np.nan, x) for x in X]
     filled = fitted.transform(gappy, t=t)
-    for whole, part, found in zip(X, gappy, filled, strict=True):
+    for complete, part, estimate in zip(X, gappy, filled, strict=True):
         there = ~np.isnan(part)
-        assert np.array_equal(found[there], whole[there])
+        assert np.array_equal(estimate[there], complete[there])
     errors = np.concatenate(
         [(a - b)[np.isnan(g)[:, 0], 0] for a, b, g in zip(filled, X, gappy, strict=True)]
     )
@@ -155,18 +155,18 @@ def test_the_truth_of_missing_values_is_estimated_and_measured_ones_stay(fitted)
 def test_every_form_of_x_comes_back_in_its_own(fitted):
     X, t = waves(6, seed=3)
     expected = np.concatenate(fitted.transform(X, t=t))
-    whole, lengths = padded(X, fill=7.0)
+    padded_x, lengths = padded(X, fill=7.0)
     times, _ = padded(t)
-    found = fitted.transform(whole, t=times, lengths=lengths)
-    valid = np.arange(whole.shape[1]) < lengths[:, None]
-    np.testing.assert_allclose(found[valid], expected, rtol=1e-6)
-    assert (found[~valid] == 7.0).all()
+    estimates = fitted.transform(padded_x, t=times, lengths=lengths)
+    valid = np.arange(padded_x.shape[1]) < lengths[:, None]
+    np.testing.assert_allclose(estimates[valid], expected, rtol=1e-6)
+    assert (estimates[~valid] == 7.0).all()
     turned = clone(fitted).set_params(layout="BIT", epochs=1)
-    turned.fit(whole.swapaxes(1, 2), t=times, lengths=lengths)
-    assert turned.transform(whole.swapaxes(1, 2), t=times, lengths=lengths).shape == (
+    turned.fit(padded_x.swapaxes(1, 2), t=times, lengths=lengths)
+    assert turned.transform(padded_x.swapaxes(1, 2), t=times, lengths=lengths).shape == (
         6,
         2,
-        whole.shape[1],
+        padded_x.shape[1],
     )
     several = fitted.transform(SequenceCollection(X, t=t))
     np.testing.assert_allclose(np.concatenate(several), expected, rtol=1e-6)
@@ -179,22 +179,22 @@ def test_tables_are_filled_cell_by_cell():
     table["id"] = np.repeat(np.arange(25), [len(x) for x in X])
     table["time"] = np.concatenate(t)
     table["age"] = np.where(table["id"] == 3, np.nan, 50.0 + table["id"])
-    table = table.sort_values("time", kind="stable")  # ids interleaved, and an index of its own
+    table = table.sort_values("time", kind="stable")  # ids interleaved, and another index
     imputer = SequenceImputer(**{**SMALL, "epochs": 2})
-    said = {"id": "id", "time": "time", "static": ["age"]}
-    found = imputer.fit_transform(table, **said)
-    assert list(found.columns) == list(table.columns)
-    assert found.index.equals(table.index)
-    assert found[["a", "b"]].notna().all().all()
-    pandas.testing.assert_series_equal(found["age"], table["age"])
+    roles = {"id": "id", "time": "time", "static": ["age"]}
+    filled = imputer.fit_transform(table, **roles)
+    assert list(filled.columns) == list(table.columns)
+    assert filled.index.equals(table.index)
+    assert filled[["a", "b"]].notna().all().all()
+    pandas.testing.assert_series_equal(filled["age"], table["age"])
     there = table[["a", "b"]].notna()
-    pandas.testing.assert_frame_equal(found[["a", "b"]].where(there), table[["a", "b"]])
+    pandas.testing.assert_frame_equal(filled[["a", "b"]].where(there), table[["a", "b"]])
     single = imputer.transform(table[table["id"] == 4])
-    pandas.testing.assert_frame_equal(single, found[found["id"] == 4], rtol=1e-5)
+    pandas.testing.assert_frame_equal(single, filled[filled["id"] == 4], rtol=1e-5)
     other = imputer.transform(polars.from_pandas(table))
-    np.testing.assert_allclose(other["b"].to_numpy(), found["b"], rtol=1e-6)
+    np.testing.assert_allclose(other["b"].to_numpy(), filled["b"], rtol=1e-6)
     columns = imputer.transform({name: table[name].to_numpy() for name in table})
-    np.testing.assert_allclose(columns["b"], found["b"], rtol=1e-6)
+    np.testing.assert_allclose(columns["b"], filled["b"], rtol=1e-6)
     long = table.melt(["id", "time"], ["a", "b"]).dropna()
     imputer.fit(long, id="id", time="time", long=["variable", "value"])
     for rows in (long, long[long["variable"] == "a"]):
@@ -225,8 +225,8 @@ def test_it_can_be_saved(fitted, tmp_path):
     X, t = waves(4, seed=4)
     fitted.save(tmp_path / "imputer.safetensors")
     loaded = SequenceImputer.load(tmp_path / "imputer.safetensors")
-    for one, other in zip(fitted.transform(X, t=t), loaded.transform(X, t=t), strict=True):
-        assert np.array_equal(one, other)
+    for values, other in zip(fitted.transform(X, t=t), loaded.transform(X, t=t), strict=True):
+        assert np.array_equal(values, other)
 
 
 def test_bad_input_is_named(fitted):

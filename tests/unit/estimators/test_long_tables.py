@@ -60,17 +60,17 @@ def test_a_long_table_is_its_pivot(model, kind):
         (SequenceRegressor(**SMALL, model=model), number),
     ):
         long = estimator.fit(table, target, **COLUMNS)
-        order = [names.index(one) for one in long.feature_names_in_]
+        order = [names.index(name) for name in long.feature_names_in_]
         same = wide[["stay", "hours", *long.feature_names_in_]]
-        given = table
+        table_of_kind = table
         if kind != "pandas":
             polars = pytest.importorskip("polars")
-            given = polars.from_pandas(table)
-            given = given.to_arrow() if kind == "arrow" else given
-        found, score = long.predict(given), long.score(given, target)
+            table_of_kind = polars.from_pandas(table)
+            table_of_kind = table_of_kind.to_arrow() if kind == "arrow" else table_of_kind
+        predictions, score = long.predict(table_of_kind), long.score(table_of_kind, target)
         assert sorted(order) == [0, 1, 2]
         expected = type(estimator)(**SMALL, model=model).fit(same, target, **WIDE)
-        np.testing.assert_array_equal(found, expected.predict(same))
+        np.testing.assert_array_equal(predictions, expected.predict(same))
         assert score == expected.score(same, target)
 
 
@@ -100,11 +100,11 @@ def test_targets_and_weights_of_long_tables():
     first = ~in_rows["stay"].duplicated()
     in_one_row = in_rows.assign(died=in_rows["died"].where(first, None))
     static = {**COLUMNS, "static": ("Age", "died")}
-    for given, said in ((in_rows, COLUMNS), (in_one_row, COLUMNS), (in_one_row, static)):
-        fitted = SequenceClassifier(**SMALL).fit(given, "died", of_rows, **said)
+    for features, options in ((in_rows, COLUMNS), (in_one_row, COLUMNS), (in_one_row, static)):
+        fitted = SequenceClassifier(**SMALL).fit(features, "died", of_rows, **options)
         assert set(fitted.feature_names_in_) == {"Age", "HR", "pH"}
         np.testing.assert_array_equal(fitted.predict_proba(table), answers)
-        assert fitted.score(given, "died", of_rows) == score
+        assert fitted.score(features, "died", of_rows) == score
     fitted = SequenceClassifier(**SMALL).fit(table, in_rows["died"], of_rows, **COLUMNS)
     np.testing.assert_array_equal(fitted.predict_proba(table), answers)
     of_others = in_one_row["stay"] != in_one_row["stay"].iloc[0]
@@ -142,8 +142,8 @@ def test_variables_at_predict():
     )
     again = {stay: place for place, stay in enumerate(lacking["stay"].unique())}
     order = [again[stay] for stay in empty["stay"].unique()]
-    found = fitted.predict_proba(lacking)[order]
-    np.testing.assert_allclose(found, fitted.predict_proba(empty), rtol=0, atol=1e-6)
+    probabilities = fitted.predict_proba(lacking)[order]
+    np.testing.assert_allclose(probabilities, fitted.predict_proba(empty), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["mean", "last"])
@@ -154,29 +154,29 @@ def test_several_values_at_one_time(how):
     both = pd.concat([table, more], ignore_index=True)
     with pytest.raises(DataError, match="another value of variable 'HR' at the time of row"):
         SequenceClassifier(**SMALL).fit(both, y, **COLUMNS)
-    one = table.assign(
+    summed = table.assign(
         value=table["value"] + (table["variable"] == "HR") * (1.0 if how == "mean" else 2.0)
     )
     fitted = SequenceClassifier(**SMALL).fit(both, y, **COLUMNS, duplicates=how)
-    expected = SequenceClassifier(**SMALL).fit(one, y, **COLUMNS)
+    expected = SequenceClassifier(**SMALL).fit(summed, y, **COLUMNS)
     np.testing.assert_allclose(
-        fitted.predict_proba(both), expected.predict_proba(one), rtol=0, atol=1e-6
+        fitted.predict_proba(both), expected.predict_proba(summed), rtol=0, atol=1e-6
     )
 
 
 def test_a_forecaster_does_not_forecast_what_is_static(tmp_path):
     table, _, _ = long_table()
     wide = pivoted(table)
-    found = SequenceForecaster(**SMALL).fit(table, **COLUMNS)
-    names = found.feature_names_in_.tolist()
-    assert {names[n] for n in found.target_features_} == {"HR", "pH"}
+    model = SequenceForecaster(**SMALL).fit(table, **COLUMNS)
+    names = model.feature_names_in_.tolist()
+    assert {names[n] for n in model.target_features_} == {"HR", "pH"}
     same = wide[["stay", "hours", *names]]
     targets = [name for name in names if name != "Age"]
     expected = SequenceForecaster(**SMALL, targets=targets).fit(same, **WIDE)
-    np.testing.assert_array_equal(found.predict(table), expected.predict(same))
-    found.save(tmp_path / "forecaster.safetensors")
+    np.testing.assert_array_equal(model.predict(table), expected.predict(same))
+    model.save(tmp_path / "forecaster.safetensors")
     loaded = SequenceForecaster.load(tmp_path / "forecaster.safetensors")
-    np.testing.assert_array_equal(loaded.predict(table), found.predict(table))
+    np.testing.assert_array_equal(loaded.predict(table), model.predict(table))
 
 
 def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
@@ -190,18 +190,18 @@ def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
         *(fitted._feature_scaler, schema.fill, schema.observed, np.arange(3), schema.gap, False, 0)
     )
     fitted.save(path)
-    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice="")
-    del facts["learned"]["schema_"]  # for which they had
-    facts["learned"]["_columns"] = {"tuple": ["stay", "hours"]}
-    facts["learned"]["preparation_"] = _to_json_value("", preparation)
-    write_tensor_file(path, KIND, tensors, facts)
+    tensors, metadata = read_tensor_file(path, KIND, error=ModelFileError, advice="")
+    del metadata["learned"]["schema_"]  # for which they had
+    metadata["learned"]["_columns"] = {"tuple": ["stay", "hours"]}
+    metadata["learned"]["preparation_"] = _to_json_value("", preparation)
+    write_tensor_file(path, KIND, tensors, metadata)
     loaded = SequenceClassifier.load(path)
     np.testing.assert_array_equal(loaded.predict_proba(wide), expected)
     assert loaded.schema_.inputs == schema.inputs
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({**COLUMNS, "id": None}, "is for a table with ids; give id= too"),
         ({**COLUMNS, "time": None}, "Name it as time"),
@@ -214,10 +214,10 @@ def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
         ({**COLUMNS, "t": [[0.0]]}, "t is for arrays; a table has a column of times"),
     ],
 )
-def test_contradictions_are_errors(said, message):
+def test_contradictions_are_errors(options, message):
     table, y, _ = long_table()
     with pytest.raises((ArgumentError, UnknownNameError), match=message):
-        SequenceClassifier(**SMALL).fit(table, y, **said)
+        SequenceClassifier(**SMALL).fit(table, y, **options)
     X, _, y, _ = sequences()
     with pytest.raises(ArgumentError, match="id='stay' names a column of a table, and X is a list"):
         SequenceClassifier(**SMALL).fit(X, y, **COLUMNS)

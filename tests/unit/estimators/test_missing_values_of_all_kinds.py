@@ -1,4 +1,4 @@
-"""Masked entries, None, pandas.NA and NaT are missing, as NaN is; and forms of X that are none."""
+"""Masked entries, None, pandas.NA and NaT are missing, as NaN is; and what is no form of X."""
 
 import datetime
 from pathlib import Path
@@ -24,9 +24,9 @@ def masked(values, mask=HOLE):
 
 
 def objects(missing):
-    found = X.astype(object)
-    found[HOLE] = missing
-    return found
+    objects_of_x = X.astype(object)
+    objects_of_x[HOLE] = missing
+    return objects_of_x
 
 
 FORMS = {
@@ -47,9 +47,9 @@ FORMS = {
 @pytest.mark.parametrize("model", ["gru", "gru-d"])
 def test_what_is_missing_in_x_is_as_nan(form, model):
     plain = np.where(HOLE, np.nan, np.ones_like(X) if form == "integers" else X)
-    given = {**GIVEN, "model": model}
-    ours = SequenceClassifier(**given).fit(FORMS[form], Y)
-    theirs = SequenceClassifier(**given).fit(plain, Y)
+    settings = {**GIVEN, "model": model}
+    ours = SequenceClassifier(**settings).fit(FORMS[form], Y)
+    theirs = SequenceClassifier(**settings).fit(plain, Y)
     np.testing.assert_array_equal(ours._feature_scaler.mean, theirs._feature_scaler.mean)
     np.testing.assert_array_equal(ours.predict_proba(FORMS[form]), theirs.predict_proba(plain))
     assert ours.score(FORMS[form], Y) == theirs.score(plain, Y)
@@ -76,13 +76,13 @@ def test_what_is_missing_in_rows_of_one_step_and_in_a_series(form):
 def test_a_missing_time_target_or_weight_is_an_error(name, error, missing):
     values = {"t": np.tile(np.arange(5.0), (24, 1)), "dt": np.ones((24, 5)), "y": Y + 0.5}
     values["sample_weight"] = np.ones(24)
-    one = values[name]
+    value = values[name]
     if isinstance(missing, str):
-        mask = np.zeros(one.shape, bool)
+        mask = np.zeros(value.shape, bool)
         mask[3] = True
-        values[name] = masked(one, mask)
+        values[name] = masked(value, mask)
     else:
-        values[name] = one.astype(object)
+        values[name] = value.astype(object)
         values[name][3] = missing
     y = values["y"]
     more = {} if name == "y" else {name: values[name]}
@@ -100,9 +100,9 @@ def test_a_missing_class_is_named():
     texts = np.where(Y > 0, "a", "b").astype(object)
     for missing in (None, np.nan, pd.NA):
         texts[4] = missing
-        for given in (y, nullable, list(y.astype(str)), texts.copy(), texts.tolist()):
+        for targets in (y, nullable, list(y.astype(str)), texts.copy(), texts.tolist()):
             with pytest.raises(DataError, match=r"y\[4\] is (nan|None), expected a class"):
-                SequenceClassifier(**GIVEN).fit(X, given)
+                SequenceClassifier(**GIVEN).fit(X, targets)
 
 
 def test_a_missing_date_is_named():
@@ -120,8 +120,8 @@ def test_a_missing_date_is_named():
 def test_what_is_not_missing_keeps_its_type():
     for values in (np.arange(3), np.array([1, 2], object), np.array(["a", "nan"])):
         assert to_array(values) is values
-    whole = np.ma.masked_array([1, 2**62 + 1], mask=False)
-    assert to_array(whole).tolist() == [1, 2**62 + 1]
+    without_mask = np.ma.masked_array([1, 2**62 + 1], mask=False)
+    assert to_array(without_mask).tolist() == [1, 2**62 + 1]
     assert to_array(["a", None]).tolist() == ["a", None]
 
 
@@ -170,7 +170,7 @@ def test_it_stays_known_in_a_file_and_where_steps_are_single(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "match"),
+    ("x", "error", "match"),
     [
         ([np.ones(3 + i % 2) for i in range(24)], ShapeError, r"x\[:, None\]"),
         ({"a": np.ones(24), "b": np.ones(24)}, ArgumentError, "X is a mapping"),
@@ -190,14 +190,14 @@ def test_it_stays_known_in_a_file_and_where_steps_are_single(tmp_path):
         ),
     ],
 )
-def test_forms_of_x_that_are_none_are_named_with_the_cure(given, error, match):
+def test_forms_of_x_that_are_none_are_named_with_the_cure(x, error, match):
     for kind in (SequenceClassifier, SequenceForecaster):
         with pytest.raises(error, match=match):
-            kind(**GIVEN).fit(given, Y)
+            kind(**GIVEN).fit(x, Y)
 
 
 def test_classes_of_mixed_types_are_named():
     y = np.array([1, "a"] * 12, object)
-    for given in (y, list(y), pd.Series(y), [1.0, "a", True] * 8):
+    for targets in (y, list(y), pd.Series(y), [1.0, "a", True] * 8):
         with pytest.raises(DataError, match=r"y holds 'a' and (1|True), which is no text"):
-            SequenceClassifier(**GIVEN).fit(X, given)
+            SequenceClassifier(**GIVEN).fit(X, targets)

@@ -33,11 +33,13 @@ def test_times_asked_for_come_back_bit_for_bit(forecaster):
     table = make_table()
     at = table.groupby("who", as_index=False)["day"].last()
     at["day"] += 0.1 + np.arange(4) / 3
-    found = forecaster.forecast(table, at, id="who", time="day", interval=0.8)
-    assert len(found) == 4 * 2 * 3  # ids, targets, and ends with the median
-    merged = found.merge(at, on=["who", "day"])
-    assert len(merged) == len(found)
-    wide = found[found.target == "a"].pivot_table(index="who", columns="quantile", values="value")
+    forecast = forecaster.forecast(table, at, id="who", time="day", interval=0.8)
+    assert len(forecast) == 4 * 2 * 3  # ids, targets, and ends with the median
+    merged = forecast.merge(at, on=["who", "day"])
+    assert len(merged) == len(forecast)
+    wide = forecast[forecast.target == "a"].pivot_table(
+        index="who", columns="quantile", values="value"
+    )
     assert (wide[0.1] <= wide[0.9]).all()
 
 
@@ -49,22 +51,22 @@ def test_moments_asked_for_keep_their_time_zone(forecaster, library):
     )
     at = table.groupby("who", as_index=False)["day"].last()
     at["day"] += pd.Timedelta("36h")
-    given = at
+    times = at
     if library == "polars":
-        given = pytest.importorskip("polars").from_pandas(at)
+        times = pytest.importorskip("polars").from_pandas(at)
     elif library == "arrow":
-        given = pytest.importorskip("pyarrow").Table.from_pandas(at)
-    found = forecaster.forecast(table, given, id="who", time="day", targets="a")
-    assert found["day"].tolist() == at["day"].tolist()
+        times = pytest.importorskip("pyarrow").Table.from_pandas(at)
+    forecast = forecaster.forecast(table, times, id="who", time="day", targets="a")
+    assert forecast["day"].tolist() == at["day"].tolist()
 
 
 def test_lead_times_dates_and_arrays(forecaster):
     table = make_table()
     table["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(table["day"], "D")
-    found = forecaster.forecast(table, "24h,48h", id="who", time="day", targets="a")
+    forecast = forecaster.forecast(table, "24h,48h", id="who", time="day", targets="a")
     last = table.groupby("who")["day"].last()
     expected = [last[who] + pd.Timedelta(days=n) for who in last.index for n in (1, 2)]
-    gap = (found["day"] - pd.Series(expected)).abs().max()
+    gap = (forecast["day"] - pd.Series(expected)).abs().max()
     assert gap <= pd.Timedelta("1us")
     y = np.random.default_rng(0).normal(size=(20, 2))
     assert forecaster.predict(y, at=[1, 2, 3]).shape == (1, 3, 2)
@@ -74,12 +76,12 @@ def test_lead_times_dates_and_arrays(forecaster):
 def test_quantiles_of_whole_numbers_are_whole(forecaster):
     table = make_table(ids=25)
     table["n"] = (3 * table["a"]).round()
-    given = {"id": "who", "time": "day", "targets": ["n", "a"]}
-    found = forecaster.predict_quantiles(table, at=[1.0, 2.0], **given)
+    options = {"id": "who", "time": "day", "targets": ["n", "a"]}
+    quantiles = forecaster.predict_quantiles(table, at=[1.0, 2.0], **options)
     assert "other ids" in forecaster.methods_["n"]
-    assert (found[:, :, 0] == np.round(found[:, :, 0])).all()
-    assert (found[:, :, 1] != np.round(found[:, :, 1])).all()
-    forecaster.fit(table, steps=0, **given)
+    assert (quantiles[:, :, 0] == np.round(quantiles[:, :, 0])).all()
+    assert (quantiles[:, :, 1] != np.round(quantiles[:, :, 1])).all()
+    forecaster.fit(table, steps=0, **options)
     person = table[table.who == "p3"]
     fitted = forecaster.predict_quantiles(person, at=[1.0, 2.0], targets=["n"])
     assert (fitted == np.round(fitted)).all()
@@ -103,8 +105,8 @@ def test_targets_without_values_and_gaps(forecaster):
     table = make_table()
     table.loc[table.who == "p1", "a"] = np.nan
     table.loc[table.index % 3 == 0, "a"] = np.nan
-    found = forecaster.forecast(table, [1.0], id="who", time="day", targets="a")
-    assert found["value"].isna().tolist() == [False, True, False, False]
+    forecast = forecaster.forecast(table, [1.0], id="who", time="day", targets="a")
+    assert forecast["value"].isna().tolist() == [False, True, False, False]
 
 
 def test_a_table_of_many_ids_is_blended_and_says_so(forecaster):
@@ -112,9 +114,9 @@ def test_a_table_of_many_ids_is_blended_and_says_so(forecaster):
     blended = forecaster.forecast(table, [1.0], id="who", time="day", targets="a")
     assert "other ids" in forecaster.methods_["a"]
     plain = SequenceForecaster.from_pretrained(blend=False)
-    found = plain.forecast(table, [1.0], id="who", time="day", targets="a")
+    forecast = plain.forecast(table, [1.0], id="who", time="day", targets="a")
     assert plain.methods_ == {"a": "zero-shot"}
-    assert not np.allclose(found["value"], blended["value"])
+    assert not np.allclose(forecast["value"], blended["value"])
     scores = plain.backtest(table, id="who", time="day", targets="a")
     assert scores.loc["a", "forecasts"] > 30
     assert 0 < scores.loc["a", "inside_80"] <= 1
@@ -125,30 +127,30 @@ def test_the_order_of_ids_changes_nothing(forecaster):
     shuffled = pd.concat(
         [rows for _, rows in sorted(table.groupby("who"), key=lambda g: g[0][::-1])]
     )
-    found = [
-        forecaster.forecast(one, [1.0, 5.0], id="who", time="day", targets="a", interval=0.8)
+    forecasts = [
+        forecaster.forecast(frame, [1.0, 5.0], id="who", time="day", targets="a", interval=0.8)
         .sort_values(["who", "day", "quantile"])["value"]
         .to_numpy()
-        for one in (table, shuffled)
+        for frame in (table, shuffled)
     ]
     assert shuffled["who"].tolist() != table["who"].tolist()
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-4, atol=1e-5)
 
 
 def test_fit_save_load_and_stream(forecaster, tmp_path):
     table = make_table(24)
     forecaster.fit(table, id="who", time="day", targets="a", steps=20)
     new = make_table(3, seed=5)[["who", "day", "a"]]
-    found = forecaster.predict(new, at=[1.0, 2.0])
+    predictions = forecaster.predict(new, at=[1.0, 2.0])
     forecaster.save(tmp_path / "fitted.safetensors")
     read = PretrainedForecaster.load(tmp_path / "fitted.safetensors")
-    np.testing.assert_array_equal(read.predict(new, at=[1.0, 2.0]), found)
+    np.testing.assert_array_equal(read.predict(new, at=[1.0, 2.0]), predictions)
     stream = read.stream("a")
-    one = new[new.who == "p0"]
-    for t, y in zip(one["day"], one["a"], strict=True):
+    rows = new[new.who == "p0"]
+    for t, y in zip(rows["day"], rows["a"], strict=True):
         stream.push(t, y)
-    last = one["day"].iloc[-1]
-    (alone,) = read.predict_quantiles(one, [1.0, 2.0])
+    last = rows["day"].iloc[-1]
+    (alone,) = read.predict_quantiles(rows, [1.0, 2.0])
     np.testing.assert_allclose(stream.forecast([last + 1, last + 2]), alone[:, 0], rtol=1e-6)
     with pytest.raises(ModelFileError):
         SequenceForecaster.load(tmp_path / "fitted.safetensors")

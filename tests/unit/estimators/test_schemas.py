@@ -27,7 +27,7 @@ def table(count=24):
     )
     rng = np.random.default_rng(0)
     ward = rng.choice(["north", "south", "west", None], len(frame))
-    coded = frame.assign(**{f"ward={one}": ward == one for one in ("north", "south", "west")})
+    coded = frame.assign(**{f"ward={name}": ward == name for name in ("north", "south", "west")})
     return frame.assign(ward=ward), coded.astype(float), y, number
 
 
@@ -40,7 +40,7 @@ def test_text_is_a_category_with_an_input_for_each(model):
     names = ["a", "b", "ward=north", "ward=south", "ward=west"]
     np.testing.assert_array_equal(rows.values, coded[names])
     x = fitted._to_batch(rows).x[..., 2:5]
-    seen = np.concatenate([one[:n] for one, n in zip(x, rows.lengths, strict=True)])
+    seen = np.concatenate([values[:n] for values, n in zip(x, rows.lengths, strict=True)])
     np.testing.assert_array_equal(seen, coded[names[2:]])  # not scaled
     expected = fitted.predict_proba(frame)
     for other in (polars.from_pandas(frame), frame.assign(ward=frame["ward"].astype("category"))):
@@ -92,8 +92,8 @@ def test_collections_have_categories_of_their_own(tmp_path):
 
 def test_categories_are_neither_forecast_nor_filled():
     frame, _, _, _ = table()
-    found = SequenceForecaster(**SMALL).fit(frame, **ROLES)
-    assert found.predict(frame).shape == (24, 1, 2)
+    model = SequenceForecaster(**SMALL).fit(frame, **ROLES)
+    assert model.predict(frame).shape == (24, 1, 2)
     with pytest.raises(UnknownNameError, match="targets"):
         SequenceForecaster(**SMALL, targets="ward").fit(frame, **ROLES)
     imputer = SequenceImputer(model="gru", hidden_size=2, epochs=1, random_state=0)

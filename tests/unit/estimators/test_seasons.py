@@ -37,8 +37,8 @@ def test_the_period_of_irregular_samples_is_found(period):
     wave = np.where((times / period) % 1 < 0.3, 2.0, 0.0)  # no sine
     values = wave + 0.01 * times + 0.3 * rng.standard_normal(500)
     rows = rows_of(times, values)
-    found = find_periods(rows, rows.values, window=64)
-    assert found[-1] == pytest.approx(period, rel=0.02)
+    periods = find_periods(rows, rows.values, window=64)
+    assert periods[-1] == pytest.approx(period, rel=0.02)
 
 
 def test_noise_has_no_period_and_neither_has_a_single_value():
@@ -70,12 +70,12 @@ def test_periods_of_dates_fit_the_samples(freq, count, window, periods, cycles):
 def test_calendar_inputs_are_those_of_pandas():
     times = pd.date_range("1969-12-20 03:00", periods=900, freq="7h")
     seconds = times.to_numpy().astype("datetime64[us]").astype(np.int64) / 1e6
-    found = encode_calendar(seconds, (DAY, WEEK, YEAR))
-    assert found.shape[1] == count_calendar_inputs((DAY, WEEK, YEAR))
+    inputs = encode_calendar(seconds, (DAY, WEEK, YEAR))
+    assert inputs.shape[1] == count_calendar_inputs((DAY, WEEK, YEAR))
     hour = 2 * np.pi * times.hour / 24
-    np.testing.assert_allclose(found[:, 0], np.sin(hour), atol=1e-9)
-    np.testing.assert_allclose(found[:, 3], np.cos(2 * hour), atol=1e-9)
-    assert (found[:, 6] == (times.day_of_week > 4)).all()
+    np.testing.assert_allclose(inputs[:, 0], np.sin(hour), atol=1e-9)
+    np.testing.assert_allclose(inputs[:, 3], np.cos(2 * hour), atol=1e-9)
+    assert (inputs[:, 6] == (times.day_of_week > 4)).all()
 
 
 def seasonal_table():
@@ -101,8 +101,8 @@ def test_the_default_is_ahead_of_seasonal_naive(monkeypatch):
     for day in range(4):
         known = pd.concat([past, after[: 24 * day]])
         asked = after[24 * day : 24 * (day + 1)]
-        found = forecaster.predict(known, at=asked[["id", "time"]])[:, 0]
-        errors.append(abs(found - asked.y))
+        predictions = forecaster.predict(known, at=asked[["id", "time"]])[:, 0]
+        errors.append(abs(predictions - asked.y))
         naive.append(abs(known.y.to_numpy()[-24:] - asked.y))
     assert np.mean(errors) < 0.85 * np.mean(naive)
     assert np.mean(errors) < 0.95
@@ -123,7 +123,7 @@ def test_nothing_is_held_out_where_no_score_chooses(monkeypatch):
     monkeypatch.setattr(training, "FORECAST_STEPS", 4)
     table = seasonal_table()[-90:]
     small = {"max_lead_time": "3h", "hidden_size": 4, "random_state": 0}
-    whole = SequenceForecaster(**small)
-    whole.fit(table, id="id", time="time")
-    assert whole.result_.best_epoch == len(whole.result_.history)
-    assert all(row.get("valid") is None for row in whole.result_.history)
+    model = SequenceForecaster(**small)
+    model.fit(table, id="id", time="time")
+    assert model.result_.best_epoch == len(model.result_.history)
+    assert all(row.get("valid") is None for row in model.result_.history)

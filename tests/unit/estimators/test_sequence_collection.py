@@ -55,10 +55,10 @@ def test_scores_by_name_and_predictions_are_those_of_a_loop_over_folds():
         probabilities[test] = fitted.predict_proba(frame[~rows])
         scores.append(roc_auc_score(y[test], probabilities[test, 1]))
     estimator = SequenceClassifier(**SMALL)
-    found = cross_val_score(estimator, X, y, scoring="roc_auc", cv=folds, error_score="raise")
-    np.testing.assert_allclose(found, scores, rtol=1e-12)
-    found = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba")
-    np.testing.assert_allclose(found, probabilities, rtol=0, atol=1e-7)
+    fold_scores = cross_val_score(estimator, X, y, scoring="roc_auc", cv=folds, error_score="raise")
+    np.testing.assert_allclose(fold_scores, scores, rtol=1e-12)
+    fold_scores = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba")
+    np.testing.assert_allclose(fold_scores, probabilities, rtol=0, atol=1e-7)
 
 
 def test_searches_calibration_thresholds_and_permutations_work_with_groups():
@@ -94,7 +94,7 @@ def test_parts_are_those_of_an_array():
         assert part.shape == (len(part),) == expected.shape
         np.testing.assert_array_equal(part.ids, expected)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(part)).ids, expected)
-    assert [len(one) for one in X] == [1] * len(X)
+    assert [len(item) for item in X] == [1] * len(X)
     fitted = SequenceClassifier(**SMALL).fit(X, y)
     answers = fitted.predict_proba(X)
     order = np.random.default_rng(0).permutation(len(X))
@@ -107,33 +107,33 @@ def test_parts_are_those_of_an_array():
 @pytest.mark.parametrize("kind", ["list", "padded", "frames", "long"])
 def test_whatever_estimators_take_can_be_a_collection(kind):
     X, t, y, number = sequences(missing=0.2)
-    given, said = X, {"t": t}
+    data, options = X, {"t": t}
     if kind == "padded":
-        (given, lengths), (times, _) = padded(X), padded(t)
-        said = {"t": times, "lengths": lengths}
+        (data, lengths), (times, _) = padded(X), padded(t)
+        options = {"t": times, "lengths": lengths}
     if kind == "frames":
-        given = [pd.DataFrame(x, columns=["a", "b"]) for x in X]
+        data = [pd.DataFrame(x, columns=["a", "b"]) for x in X]
     if kind == "long":
         wide = pd.DataFrame(np.concatenate(X), columns=["a", "b"]).assign(
             who=np.repeat(np.arange(len(X)), [len(x) for x in X]), at=np.concatenate(t)
         )
-        given = wide.melt(["who", "at"])
-        said = {**TABLE, "long": ("variable", "value")}
-    collection = SequenceCollection(given, **said)
+        data = wide.melt(["who", "at"])
+        options = {**TABLE, "long": ("variable", "value")}
+    collection = SequenceCollection(data, **options)
     for estimator, target in (
         (SequenceClassifier(**SMALL, validation_fraction=0.2), y),
         (SequenceRegressor(**SMALL, model="gru-d"), number),
         (SequenceForecaster(**SMALL), None),
     ):
-        expected = estimator.fit(given, target, **said).predict(given, **said)
-        found = estimator.fit(collection, target).predict(collection)
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(estimator.predict(given, **said), expected)
+        expected = estimator.fit(data, target, **options).predict(data, **options)
+        predictions = estimator.fit(collection, target).predict(collection)
+        np.testing.assert_array_equal(predictions, expected)
+        np.testing.assert_array_equal(estimator.predict(data, **options), expected)
     weight = number**2 + 0.1
     fitted = SequenceRegressor(**SMALL).fit(
         collection, number, weight, validation=(collection[:5], number[:5])
     )
-    assert fitted.score(collection, number, weight) == fitted.score(given, number, weight, **said)
+    assert fitted.score(collection, number, weight) == fitted.score(data, number, weight, **options)
 
 
 def test_features_are_matched_by_their_names():
@@ -157,12 +157,16 @@ def test_targets_in_another_order_are_an_error():
     y = X.per_sequence(sorted_y)
     assert y.tolist() != sorted_y.tolist()
     assert y.tolist() == X.per_sequence(state).tolist()
-    for given, part in ((sorted_y, X), (sorted_y[:9], X[:9])):
+    for targets, part in ((sorted_y, X), (sorted_y[:9], X[:9])):
         with pytest.raises(DataError, match=r"another order than the sequences of X.*per_sequence"):
-            estimator.fit(part, given)
+            estimator.fit(part, targets)
     expected = estimator.fit(X, y).predict_proba(X)
-    for given in (pd.Series(y), pd.Series(y, index=X.ids), pd.Series(y, index=np.arange(30) - 50)):
-        np.testing.assert_array_equal(estimator.fit(X, given).predict_proba(X), expected)
+    for targets in (
+        pd.Series(y),
+        pd.Series(y, index=X.ids),
+        pd.Series(y, index=np.arange(30) - 50),
+    ):
+        np.testing.assert_array_equal(estimator.fit(X, targets).predict_proba(X), expected)
     with pytest.raises(ShapeError, match=r"y has .* entries, and X has 30 sequences"):
         estimator.fit(X, state)
     with pytest.raises(DataError, match="state has two values for one sequence"):
@@ -195,11 +199,11 @@ def test_tensors_may_require_a_gradient(dtype):
     y = X[:, :, 0].float().mean(1)
     expected = SequenceRegressor(**SMALL).fit(X.float().numpy(), y.numpy(), t=t.numpy())
     answers = expected.predict(X.float().numpy(), t=t.numpy())
-    for given in (X, X.requires_grad_(), list(X.requires_grad_())):
-        times = list(t.clone().requires_grad_()) if isinstance(given, list) else t
-        found = SequenceRegressor(**SMALL).fit(given, y.clone().requires_grad_(), t=times)
-        np.testing.assert_array_equal(found.predict(given, t=times), answers)
-    found = SequenceRegressor(**SMALL, patience=1).fit(
+    for x in (X, X.requires_grad_(), list(X.requires_grad_())):
+        times = list(t.clone().requires_grad_()) if isinstance(x, list) else t
+        model = SequenceRegressor(**SMALL).fit(x, y.clone().requires_grad_(), t=times)
+        np.testing.assert_array_equal(model.predict(x, t=times), answers)
+    model = SequenceRegressor(**SMALL, patience=1).fit(
         X, y, t=t, validation={"X": X, "y": y.requires_grad_(), "t": t}
     )
-    assert np.isfinite(found.predict(X, t=t)).all()
+    assert np.isfinite(model.predict(X, t=t)).all()

@@ -39,10 +39,10 @@ def test_the_answer_is_the_mean_of_networks_fitted_alone(missing, impute):
 
 def test_a_single_network_is_of_the_first_model():
     X, t, y, _ = sequences(missing=0.3)
-    one, same = (
+    model, same = (
         SequenceClassifier(**WHOLE, model=name).fit(X, y, t=t) for name in (SEVERAL, "gru-d")
     )
-    np.testing.assert_array_equal(one.predict_proba(X, t=t), same.predict_proba(X, t=t))
+    np.testing.assert_array_equal(model.predict_proba(X, t=t), same.predict_proba(X, t=t))
 
 
 def test_they_are_saved_and_go_on(tmp_path):

@@ -49,8 +49,8 @@ def patients(count, seed=0):
 @pytest.fixture(scope="module", params=["hazard", "weibull"])
 def fitted(request):
     X, t, durations, events = patients(500)
-    said = {"intervals": 5} if request.param == "hazard" else {}
-    return SequenceSurvival(**SMALL, head=request.param, **said).fit(X, durations, events, t=t)
+    options = {"intervals": 5} if request.param == "hazard" else {}
+    return SequenceSurvival(**SMALL, head=request.param, **options).fit(X, durations, events, t=t)
 
 
 def draw():
@@ -63,11 +63,11 @@ def test_the_weibull_likelihood_is_that_of_scipy():
     head = WeibullHead(2.5)
     outputs = np.random.default_rng(1).normal(0, 0.5, (40, 2))
     y = head.encode(durations, events)
-    found = head.make_loss().whole(torch.from_numpy(outputs), torch.from_numpy(y))
+    losses = head.make_loss().whole(torch.from_numpy(outputs), torch.from_numpy(y))
     true = weibull_min(np.exp(outputs[:, 1]), scale=2.5 * np.exp(outputs[:, 0]))
     # log-density by the logarithm of time, which does not depend on the unit
     expected = -np.where(events, true.logpdf(durations) + np.log(durations), true.logsf(durations))
-    assert float(found) == pytest.approx(expected.mean())
+    assert float(losses) == pytest.approx(expected.mean())
     survival = head.compute_survival(outputs, durations[:, None])
     np.testing.assert_allclose(survival[:, 0], true.sf(durations))
     np.testing.assert_allclose(head.compute_median(outputs, np.zeros(40)), true.median())
@@ -93,8 +93,8 @@ def test_the_likelihood_of_hazards_is_an_integral():
         survival = head.compute_survival(outputs[row : row + 1], np.array([[time]]))
         assert survival[0, 0] == pytest.approx(np.exp(-area), rel=1e-4)
     y = torch.from_numpy(head.encode(durations, events))
-    found = head.make_loss().whole(torch.from_numpy(outputs), y)
-    assert float(found) == pytest.approx(np.mean(expected) - np.mean(widths), rel=1e-4)
+    loss = head.make_loss().whole(torch.from_numpy(outputs), y)
+    assert float(loss) == pytest.approx(np.mean(expected) - np.mean(widths), rel=1e-4)
     weighted = head.make_loss().whole(torch.from_numpy(outputs), y, torch.arange(40.0))
     each = np.array(expected) - np.array(widths)
     assert float(weighted) == pytest.approx(np.average(each, weights=np.arange(40.0)), rel=1e-4)
@@ -118,9 +118,9 @@ def test_known_hazards_are_learned(fitted):
     """Who has the value 1 throughout has the rate 0.6 from the sixth visit on, and -1 has 1/15."""
     times = np.array([0.5, 1.0, 2.0])
     X = [np.full((3, 1), 1.0), np.full((3, 1), -1.0)]
-    found = fitted.predict_survival(X, times, dt=1.0)
+    survival = fitted.predict_survival(X, times, dt=1.0)
     expected = np.exp(-np.outer([0.6, 0.2 / 3], times))
-    np.testing.assert_allclose(found, expected, atol=0.08)
+    np.testing.assert_allclose(survival, expected, atol=0.08)
     medians = fitted.predict(X, dt=1.0)
     assert medians[0] == pytest.approx(np.log(2) / 0.6, rel=0.4)
     assert medians[1] > 3 * medians[0]
@@ -135,9 +135,9 @@ def test_the_concordance_is_near_that_of_the_true_risk(fitted):
 
 def test_a_landmark_knows_nothing_of_later_samples(fitted):
     X, times = [np.array([[1.0], [1.0], [-1.0], [-1.0]])], np.array([0.5, 2.0])
-    whole = fitted.predict_survival(X, times, dt=1.0, at=1.0)
+    survival = fitted.predict_survival(X, times, dt=1.0, at=1.0)
     early = fitted.predict_survival([X[0][:2]], times, dt=1.0)
-    np.testing.assert_allclose(whole, early, rtol=1e-5)
+    np.testing.assert_allclose(survival, early, rtol=1e-5)
     changed = fitted.predict_survival(X, times, dt=1.0)
     assert (changed > early).all()
     # Half a month after the sample: survival until then is known.
@@ -151,10 +151,10 @@ def test_samples_after_the_event_are_not_used():
     X, t, durations, events = patients(40)
     longer = [np.concatenate([x, [[9.0]]]) for x in X]
     after = [np.append(times, d + 1) for times, d in zip(t, durations, strict=True)]
-    said = {**SMALL, "epochs": 2, "dtype": "float64", "time_unit": 1.0, "impute": "mean"}
-    one = SequenceSurvival(**said).fit(X, durations, events, t=t)
-    other = SequenceSurvival(**said).fit(longer, durations, events, t=after)
-    assert np.array_equal(one.edges_, other.edges_)
+    settings = {**SMALL, "epochs": 2, "dtype": "float64", "time_unit": 1.0, "impute": "mean"}
+    model = SequenceSurvival(**settings).fit(X, durations, events, t=t)
+    other = SequenceSurvival(**settings).fit(longer, durations, events, t=after)
+    assert np.array_equal(model.edges_, other.edges_)
 
 
 def test_columns_of_a_table_and_dates():
@@ -164,8 +164,8 @@ def test_columns_of_a_table_and_dates():
     table["id"] = np.repeat(np.arange(30), counts)
     table["until"], table["died"] = np.repeat(durations, counts), np.repeat(events, counts)
     small = {**SMALL, "epochs": 2}
-    said = {"id": "id", "time": "month"}
-    named = SequenceSurvival(**small).fit(table, "until", "died", **said)
+    roles = {"id": "id", "time": "month"}
+    named = SequenceSurvival(**small).fit(table, "until", "died", **roles)
     assert named.feature_names_in_.tolist() == ["value"]
     arrays = SequenceSurvival(**small).fit(X, durations, events, t=t)
     times = np.array([1.0, 3.0])
@@ -179,10 +179,10 @@ def test_columns_of_a_table_and_dates():
     )
     spans = (durations * 86400e9).astype("timedelta64[ns]")
     dated = SequenceSurvival(**small).fit(
-        days.drop(columns=["until", "died"]), spans, events, **said
+        days.drop(columns=["until", "died"]), spans, events, **roles
     )
-    found = dated.predict_survival(days, times.astype("timedelta64[D]"))
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    survival = dated.predict_survival(days, times.astype("timedelta64[D]"))
+    np.testing.assert_allclose(survival, expected, atol=1e-3)
     with pytest.raises(TimeError, match=r"times of X are dates\. Give times as durations"):
         dated.predict_survival(days, times)
     with pytest.raises(TimeError, match="times of X are numbers"):

@@ -18,10 +18,10 @@ INDEXES = {
 }
 
 
-def forecast(X, columns=None, **said):
+def forecast(X, columns=None, **options):
     model = SequenceForecaster(model="cfc", hidden_size=3, epochs=1, random_state=0)
-    new = {} if columns else said
-    return model.fit(X, **said).predict(X, **new)
+    new = {} if columns else options
+    return model.fit(X, **options).predict(X, **new)
 
 
 def expected(X=FRAME):
@@ -49,20 +49,20 @@ def test_periods_are_read_by_their_start():
 def test_times_of_a_list_of_frames_are_read(estimator):
     frames = [FRAME[:25], FRAME[25:40], FRAME[40:]]
     targets = [] if estimator is SequenceForecaster else [[0, 1, 0]]
-    found = []
+    predictions = []
     for X, t in (frames, None), ([f.to_numpy() for f in frames], [f.index for f in frames]):
         model = estimator(model="cfc", hidden_size=3, epochs=1, random_state=0)
-        found.append(model.fit(X, *targets, t=t).predict(X, t=t))
-    np.testing.assert_array_equal(*found)
+        predictions.append(model.fit(X, *targets, t=t).predict(X, t=t))
+    np.testing.assert_array_equal(*predictions)
 
 
-@pytest.mark.parametrize("said", [{"id": "p", "time": "when"}, {"id": "p"}])
-def test_ids_and_dates_in_the_index_of_a_table_are_read(said):
+@pytest.mark.parametrize("options", [{"id": "p", "time": "when"}, {"id": "p"}])
+def test_ids_and_dates_in_the_index_of_a_table_are_read(options):
     table = pandas.concat([FRAME[:30].assign(p="a"), FRAME[30:].assign(p="b")])
     table = table.rename_axis("when")
     right = forecast(table.reset_index(), columns=True, id="p", time="when")
-    found = forecast(table.set_index("p", append=True), columns=True, **said)
-    np.testing.assert_array_equal(found, right)
+    predictions = forecast(table.set_index("p", append=True), columns=True, **options)
+    np.testing.assert_array_equal(predictions, right)
     np.testing.assert_array_equal(forecast(table.rename_axis(None), columns=True, id="p"), right)
 
 
@@ -72,8 +72,8 @@ def test_a_column_of_times_needs_no_id():
     model = SequenceForecaster(
         model="cfc", hidden_size=3, epochs=1, random_state=0, max_lead_time="5h"
     )
-    found = model.fit(table, time="when").forecast(table, at=["1h", "2h"])
-    assert found["when"].tolist() == [DATES[-1] + pandas.Timedelta(h, "h") for h in (1, 2)]
+    frame = model.fit(table, time="when").forecast(table, at=["1h", "2h"])
+    assert frame["when"].tolist() == [DATES[-1] + pandas.Timedelta(h, "h") for h in (1, 2)]
 
 
 @pytest.mark.parametrize("levels", [["hours"], ["hours", "when"]])

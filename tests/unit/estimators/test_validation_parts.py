@@ -22,7 +22,7 @@ def drawn(y, share, *, stratify):
 
 
 def taken(X, which):
-    return [X[one] for one in which]
+    return [X[row] for row in which]
 
 
 def test_the_best_epoch_is_that_of_the_weighted_validation_part():
@@ -31,25 +31,25 @@ def test_the_best_epoch_is_that_of_the_weighted_validation_part():
     counted = np.flatnonzero(weight)
     X, t, y, weight = taken(X, counted), taken(t, counted), y[counted], weight[counted]
     _, held = drawn(y, 0.4, stratify=True)
-    own = {**SMALL, "epochs": 6, "lr": 0.3}
-    fitted = SequenceClassifier(**own, validation_fraction=0.4).fit(X, y, weight, t=t)
-    found = fitted.predict(taken(X, held), t=taken(t, held))
-    expected = accuracy_score(y[held], found, sample_weight=weight[held])
+    settings = {**SMALL, "epochs": 6, "lr": 0.3}
+    fitted = SequenceClassifier(**settings, validation_fraction=0.4).fit(X, y, weight, t=t)
+    predictions = fitted.predict(taken(X, held), t=taken(t, held))
+    expected = accuracy_score(y[held], predictions, sample_weight=weight[held])
     assert fitted.result_.valid == pytest.approx(expected)
-    assert accuracy_score(y[held], found) != pytest.approx(expected)
+    assert accuracy_score(y[held], predictions) != pytest.approx(expected)
 
 
 def test_validation_data_may_have_weights_of_which_zeros_do_not_count():
     X, t, _, number = sequences(20)
     weight = np.array([0.0, 1.0, 3.0, 0.5, 2.0])
-    given = {"X": X[15:], "y": number[15:], "t": t[15:], "sample_weight": weight}
-    fitted = SequenceRegressor(**SMALL).fit(X[:15], number[:15], t=t[:15], validation=given)
+    validation = {"X": X[15:], "y": number[15:], "t": t[15:], "sample_weight": weight}
+    fitted = SequenceRegressor(**SMALL).fit(X[:15], number[:15], t=t[:15], validation=validation)
     error = mean_squared_error(number[15:], fitted.predict(X[15:], t=t[15:]), sample_weight=weight)
     scale = fitted.target_standard_.scale[0]
     assert fitted.result_.valid == pytest.approx(error / scale**2, rel=1e-4)
     with pytest.raises(DataError, match="sample_weight is negative at 0"):
         SequenceRegressor(**SMALL).fit(
-            X, number, t=t, validation={**given, "sample_weight": -weight - 1}
+            X, number, t=t, validation={**validation, "sample_weight": -weight - 1}
         )
     with pytest.raises(ArgumentError, match="validation holds X, sample_weight, expected X and"):
         SequenceForecaster(**SMALL).fit(X, validation={"X": X, "sample_weight": np.ones(20)})
@@ -60,18 +60,18 @@ def test_validation_data_may_have_weights_of_which_zeros_do_not_count():
 def test_classes_weigh_what_they_do_in_the_training_part(weighed, class_weight):
     X, t, y, _ = sequences(21)
     weight = np.linspace(0.5, 2, len(X)) if weighed else None
-    kept, held = drawn(y, 0.3, stratify=True)
-    share = [np.mean(y[part] == "up") for part in (kept, held)]
+    trained, held = drawn(y, 0.3, stratify=True)
+    share = [np.mean(y[part] == "up") for part in (trained, held)]
     assert share[0] != share[1]
     settings = {**SMALL, "class_weight": class_weight}
-    one = SequenceClassifier(**settings, validation_fraction=0.3).fit(X, y, weight, t=t)
-    own, other = ([None] * 2) if weight is None else (weight[kept], weight[held])
-    given = {"X": taken(X, held), "y": y[held], "t": taken(t, held), "sample_weight": other}
+    model = SequenceClassifier(**settings, validation_fraction=0.3).fit(X, y, weight, t=t)
+    train_weight, other = ([None] * 2) if weight is None else (weight[trained], weight[held])
+    validation = {"X": taken(X, held), "y": y[held], "t": taken(t, held), "sample_weight": other}
     two = SequenceClassifier(**settings).fit(
-        taken(X, kept), y[kept], own, t=taken(t, kept), validation=given
+        taken(X, trained), y[trained], train_weight, t=taken(t, trained), validation=validation
     )
-    np.testing.assert_array_equal(one.predict_proba(X, t=t), two.predict_proba(X, t=t))
-    assert one.result_.history[-1]["valid"] == two.result_.history[-1]["valid"]
+    np.testing.assert_array_equal(model.predict_proba(X, t=t), two.predict_proba(X, t=t))
+    assert model.result_.history[-1]["valid"] == two.result_.history[-1]["valid"]
 
 
 def test_a_class_that_is_gone_in_what_goes_on_weighs_one():
@@ -92,21 +92,23 @@ def test_of_one_series_the_late_part_is_kept(timed):
         {name: v[part] for name, v in t.items()} for part in (slice(150), slice(150, 200))
     )
     ahead = {"max_lead_time": 2.5} if timed else {"horizon": 2}
-    one = SequenceForecaster(**SMALL, **ahead, window=20, validation_fraction=0.25).fit(X, **t)
+    model = SequenceForecaster(**SMALL, **ahead, window=20, validation_fraction=0.25).fit(X, **t)
     two = SequenceForecaster(**SMALL, **ahead, window=20).fit(
         X[:150], **early, validation={"X": X[150:], **late}
     )
-    losses = [[(row["train_loss"], row["valid"]) for row in f.result_.history] for f in (one, two)]
+    losses = [
+        [(row["train_loss"], row["valid"]) for row in f.result_.history] for f in (model, two)
+    ]
     assert losses[0] == losses[1]
     when = {"at": [1.0, 2.5]} if timed else {}
-    np.testing.assert_array_equal(one.predict(X, **t, **when), two.predict(X, **t, **when))
+    np.testing.assert_array_equal(model.predict(X, **t, **when), two.predict(X, **t, **when))
 
 
 def test_what_is_too_little_to_validate_on_is_refused():
     X, t, _, number = sequences(1)
     series = np.arange(20.0)[:, None]
-    for share, kept in ((0.05, 19), (0.99, 0), (0.91, 1)):
-        words = f"of a series of 20 samples leaves {kept} to train on and {20 - kept} to validate"
+    for share, left in ((0.05, 19), (0.99, 0), (0.91, 1)):
+        words = f"of a series of 20 samples leaves {left} to train on and {20 - left} to validate"
         with pytest.raises(DataError, match=words):
             SequenceForecaster(**SMALL, validation_fraction=share).fit(series)
     with pytest.raises(DataError, match="keeps sequences for validation, and X has one"):

@@ -37,8 +37,8 @@ def patients():
 
 
 def test_naive_forecasts_and_scores_are_those_counted_by_hand(fitted):
-    found = backtest(fitted, DAY, origins=4, step=5, season=12, interval=0.8, boosting=False)
-    frame = found.frame
+    report = backtest(fitted, DAY, origins=4, step=5, season=12, interval=0.8, boosting=False)
+    frame = report.frame
     assert frame["model"].unique().tolist() == [
         *("SequenceForecaster", "persistence", "drift", "seasonal naive")
     ]
@@ -48,55 +48,55 @@ def test_naive_forecasts_and_scores_are_those_counted_by_hand(fitted):
         for end in ends:
             here = part[part["origin"] == end - 1]
             np.testing.assert_array_equal(here["truth"], DAY[end : end + 3, 0])
-            told = here["prediction"].to_numpy()
+            predictions = here["prediction"].to_numpy()
             if name == "persistence":
-                assert (told == DAY[end - 1, 0]).all()
+                assert (predictions == DAY[end - 1, 0]).all()
             elif name == "seasonal naive":
-                np.testing.assert_array_equal(told, DAY[end - 12 : end - 9, 0])
+                np.testing.assert_array_equal(predictions, DAY[end - 12 : end - 9, 0])
             elif name == "drift":
                 slope = (DAY[end - 1, 0] - DAY[0, 0]) / (end - 1)
-                np.testing.assert_allclose(told, DAY[end - 1, 0] + slope * np.arange(1, 4))
+                np.testing.assert_allclose(predictions, DAY[end - 1, 0] + slope * np.arange(1, 4))
             else:
                 alone = fitted.predict(DAY[:end], interval=0.8)
-                for column, one in zip(("prediction", "low", "high"), alone, strict=True):
-                    np.testing.assert_allclose(here[column], one[:, 0], rtol=1e-5)
-    scores = found.scores().set_index(["model", "step"])
+                for column, values in zip(("prediction", "low", "high"), alone, strict=True):
+                    np.testing.assert_allclose(here[column], values[:, 0], rtol=1e-5)
+    scores = report.scores().set_index(["model", "step"])
     ours = frame[(frame["model"] == "SequenceForecaster") & (frame["step"] == 2)]
     row = scores.loc["SequenceForecaster", 2]
-    truth, told = ours["truth"], ours["prediction"]
-    assert row["mae"] == pytest.approx(mean_absolute_error(truth, told))
-    assert row["rmse"] == pytest.approx(root_mean_squared_error(truth, told))
+    truth, predictions = ours["truth"], ours["prediction"]
+    assert row["mae"] == pytest.approx(mean_absolute_error(truth, predictions))
+    assert row["rmse"] == pytest.approx(root_mean_squared_error(truth, predictions))
     scale = np.abs(DAY[12:182, 0] - DAY[:170, 0]).mean()
-    assert row["mase"] == pytest.approx(mean_absolute_error(truth, told) / scale)
+    assert row["mase"] == pytest.approx(mean_absolute_error(truth, predictions) / scale)
     ends = [mean_pinball_loss(truth, ours[c], alpha=a) for c, a in (("low", 0.1), ("high", 0.9))]
     assert row["pinball"] == pytest.approx(np.mean(ends))
     assert row["coverage"] == pytest.approx(truth.between(ours["low"], ours["high"]).mean())
     assert scores.loc["drift"]["coverage"].isna().all()
-    assert found.scores(["model"])["count"].tolist() == [12] * 4
+    assert report.scores(["model"])["count"].tolist() == [12] * 4
 
 
 def test_nothing_after_an_origin_is_seen(fitted):
     later = DAY.copy()
     later[190:] = 99.0
     both = [backtest(fitted, X, origins=10, step=1, refit=False).frame for X in (DAY, later)]
-    early = [one[one["origin"] < 190].drop(columns="truth") for one in both]
+    early = [frame[frame["origin"] < 190].drop(columns="truth") for frame in both]
     pandas.testing.assert_frame_equal(*early)
     refit = [backtest(fitted, X, origins=4, step=4, refit=True).frame for X in (DAY, later)]
-    early = [one[one["origin"] < 190].drop(columns="truth") for one in refit]
+    early = [frame[frame["origin"] < 190].drop(columns="truth") for frame in refit]
     assert early[0]["origin"].nunique() == 2
     pandas.testing.assert_frame_equal(*early)
 
 
 def test_a_window_slides_and_refitting_learns_from_what_is_known(fitted):
     short = backtest(fitted, DAY, origins=2, window=20, boosting=False).frame
-    told = short[short["model"] == "SequenceForecaster"]
+    rows_of_model = short[short["model"] == "SequenceForecaster"]
     alone = fitted.predict(DAY[174:194])[:, 0]
-    np.testing.assert_allclose(told["prediction"].head(3), alone, rtol=1e-5)
+    np.testing.assert_allclose(rows_of_model["prediction"].head(3), alone, rtol=1e-5)
     again = backtest(fitted, DAY, origins=2, refit=True, boosting=False).frame
     fresh = SequenceForecaster(**SMALL, horizon=3, intervals="conformal").fit(DAY[:194])
-    told = again[again["model"] == "SequenceForecaster"]
+    rows_of_model = again[again["model"] == "SequenceForecaster"]
     np.testing.assert_allclose(
-        told["prediction"].head(3), fresh.predict(DAY[:194])[:, 0], rtol=1e-4, atol=1e-5
+        rows_of_model["prediction"].head(3), fresh.predict(DAY[:194])[:, 0], rtol=1e-4, atol=1e-5
     )
 
 
@@ -122,8 +122,8 @@ def test_several_ids_have_origins_by_time_or_by_their_own_rows(patients):
     ahead = patients[patients["who"] == "y"]["when"].iloc[-2:].to_numpy() - cut["when"].iloc[-1]
     alone = model.predict(cut, lead_time=ahead[None])
     np.testing.assert_allclose(ours["prediction"], alone[0, :, 0], rtol=1e-5)
-    kept = by_id[by_id["model"] == "persistence"].iloc[-1]["prediction"]
-    assert kept == cut["a"].dropna().iloc[-1]
+    last_value = by_id[by_id["model"] == "persistence"].iloc[-1]["prediction"]
+    assert last_value == cut["a"].dropna().iloc[-1]
     assert by_id["truth"].isna().any()  # not counted
     assert (
         by_id.dropna(subset=["truth", "prediction"]).shape[0]  # later than learned
@@ -136,8 +136,8 @@ def test_several_ids_have_origins_by_time_or_by_their_own_rows(patients):
 def test_a_predictor_is_given_what_is_known_ahead():
     hours = pandas.date_range("2024-01-30", periods=200, freq="h").astype(str)
     table = pandas.DataFrame({"time": hours, "load": DAY[:, 0], "clock": np.arange(200) % 12})
-    said = {"time": "time", "window": 12, "horizon": 3, "known": ["clock"]}
-    data = from_table(table[:150], task="next-step", **said)
+    options = {"time": "time", "window": 12, "horizon": 3, "known": ["clock"]}
+    data = from_table(table[:150], task="next-step", **options)
     torch.manual_seed(0)
     body = GRU(data.card.input_size, 4, return_sequences=False)
     model = SequenceModel(body, data.card.target_size)
@@ -161,23 +161,23 @@ def test_a_table_is_read_as_that_of_the_training(tmp_path):
     days = pandas.date_range("2024-01-30", periods=200, freq="D").strftime("%d.%m.%Y")
     wide = pandas.DataFrame({"day": days, "a": DAY[:, 0], "b": DAY[::-1, 0]})
     long = wide.melt("day", ["a", "b"], "what", "amount")
-    long["amount"] = [str(one).replace(".", ",") for one in long["amount"]]
+    long["amount"] = [str(amount).replace(".", ",") for amount in long["amount"]]
     long.loc[[3, 150], "amount"] = "nil"
     long.to_csv(tmp_path / "long.csv", sep=";", index=False)
-    said = {"time": "day", "time_format": "%d.%m.%Y", "na_values": ["nil"], "task": "next-step"}
+    options = {"time": "day", "time_format": "%d.%m.%Y", "na_values": ["nil"], "task": "next-step"}
     cells = {"delimiter": ";", "decimal": ",", "long": ["what", "amount"]}
     sizes = {"window": 12, "horizon": 3, "missing": "inputs"}
-    data = read_csv(tmp_path / "long.csv", **sizes, **said, **cells)
+    data = read_csv(tmp_path / "long.csv", **sizes, **options, **cells)
     torch.manual_seed(0)
     body = GRU(data.card.input_size, 4, return_sequences=False)
     predictor = Predictor.from_data(SequenceModel(body, data.card.target_size), data)
-    found = backtest(predictor, tmp_path / "long.csv", origins=4, boosting=False).frame
-    told = found[(found["model"] == "Predictor") & (found["target"] == "a")]
-    np.testing.assert_allclose(told["truth"], wide["a"].tail(12))
+    frame = backtest(predictor, tmp_path / "long.csv", origins=4, boosting=False).frame
+    rows_of_model = frame[(frame["model"] == "Predictor") & (frame["target"] == "a")]
+    np.testing.assert_allclose(rows_of_model["truth"], wide["a"].tail(12))
     known = long[long["day"].isin(days[:197])]
     last = predictor.predict(known, decimal=",")[[f"a +{step}" for step in (1, 2, 3)]]
-    np.testing.assert_allclose(told["prediction"].tail(3), last.to_numpy()[0], rtol=1e-5)
-    assert found["origin"].iloc[-1] == pandas.to_datetime(days[196], format="%d.%m.%Y")
+    np.testing.assert_allclose(rows_of_model["prediction"].tail(3), last.to_numpy()[0], rtol=1e-5)
+    assert frame["origin"].iloc[-1] == pandas.to_datetime(days[196], format="%d.%m.%Y")
     with pytest.raises(UnknownNameError, match=r"no column 'amount' \(long\)"):
         backtest(predictor, long.drop(columns="amount"))
 
@@ -198,52 +198,54 @@ def test_columns_and_ids_that_are_missing_are_named(patients):
 
 
 def test_distributions_are_scored_by_their_deciles(fitted):
-    found = backtest(fitted, DAY, origins=3, crps=True, boosting=False)
-    naive = found.frame[found.frame["model"] == "persistence"]
+    report = backtest(fitted, DAY, origins=3, crps=True, boosting=False)
+    naive = report.frame[report.frame["model"] == "persistence"]
     np.testing.assert_allclose(naive["crps"], (naive["truth"] - naive["prediction"]).abs())
-    told = found.frame[found.frame["model"] == "SequenceForecaster"]
+    rows_of_model = report.frame[report.frame["model"] == "SequenceForecaster"]
     end = 191
     deciles = [fitted.predict(DAY[:end])]
     for level in (0.2, 0.4, 0.6, 0.8):
         low, high = fitted.predict(DAY[:end], interval=level)[1:]
         deciles = [low, *deciles, high]
     losses = [
-        2 * mean_pinball_loss(DAY[end : end + 3], one, alpha=alpha / 10)
-        for alpha, one in enumerate(deciles, 1)
+        2 * mean_pinball_loss(DAY[end : end + 3], decile, alpha=alpha / 10)
+        for alpha, decile in enumerate(deciles, 1)
     ]
-    here = told.loc[told["origin"] == end - 1, "crps"]
+    here = rows_of_model.loc[rows_of_model["origin"] == end - 1, "crps"]
     assert here.mean() == pytest.approx(np.mean(losses))
-    scores = found.scores(["model"]).set_index("model")["crps"]
-    assert scores["SequenceForecaster"] == pytest.approx(told["crps"].mean())
+    scores = report.scores(["model"]).set_index("model")["crps"]
+    assert scores["SequenceForecaster"] == pytest.approx(rows_of_model["crps"].mean())
 
 
 def test_forecasts_at_any_time_are_tried_at_the_times_of_rows(patients):
     model = SequenceForecaster(**SMALL, max_lead_time=2.5, targets=["b"])
     model.fit(patients, id="who", time="when")
     frame = patients[patients["who"] != "z"]
-    found = backtest(model, frame, origins=2, by="id", boosting=False).frame
-    told = found[found["model"] == "SequenceForecaster"]
-    longest = told["time"] - told["origin"]
-    assert told["step"].max() > 1
-    assert (told["prediction"].isna() == (longest > 2.5)).all()
-    one = told[(told["id"] == "x") & (longest <= 2.5)].iloc[-1]
-    past = frame[(frame["who"] == "x") & (frame["when"] <= one["origin"])]
-    alone = model.predict(past, at=[one["time"] - one["origin"]])
-    assert one["prediction"] == pytest.approx(alone.item(), abs=1e-5)
+    frame_of_backtest = backtest(model, frame, origins=2, by="id", boosting=False).frame
+    rows_of_model = frame_of_backtest[frame_of_backtest["model"] == "SequenceForecaster"]
+    longest = rows_of_model["time"] - rows_of_model["origin"]
+    assert rows_of_model["step"].max() > 1
+    assert (rows_of_model["prediction"].isna() == (longest > 2.5)).all()
+    row = rows_of_model[(rows_of_model["id"] == "x") & (longest <= 2.5)].iloc[-1]
+    past = frame[(frame["who"] == "x") & (frame["when"] <= row["origin"])]
+    alone = model.predict(past, at=[row["time"] - row["origin"]])
+    assert row["prediction"] == pytest.approx(alone.item(), abs=1e-5)
 
 
 def test_ids_are_forecast_by_what_was_fitted_to_others(patients, tmp_path):
     model = SequenceForecaster(**SMALL, targets=["b"])
     model.fit(patients, id="who", time="when")
     options = {"origins": 2, "by": "id", "boosting": False, "id_folds": 3}
-    found = backtest(model, patients, **options).frame
-    told = found[(found["model"] == "SequenceForecaster") & (found["id"] == "y")]
+    frame = backtest(model, patients, **options).frame
+    rows_of_model = frame[(frame["model"] == "SequenceForecaster") & (frame["id"] == "y")]
     others = SequenceForecaster(**SMALL, targets=["b"])
     others.fit(patients[patients["who"] != "y"], id="who", time="when")
-    own = patients[patients["who"] == "y"]
-    lead = [[told["time"].iloc[-1] - told["origin"].iloc[-1]]]
-    alone = others.predict(own[own["when"] <= told["origin"].iloc[-1]], lead_time=lead)
-    assert told["prediction"].iloc[-1] == pytest.approx(alone.item(), abs=1e-5)
+    rows_of_id = patients[patients["who"] == "y"]
+    lead = [[rows_of_model["time"].iloc[-1] - rows_of_model["origin"].iloc[-1]]]
+    alone = others.predict(
+        rows_of_id[rows_of_id["when"] <= rows_of_model["origin"].iloc[-1]], lead_time=lead
+    )
+    assert rows_of_model["prediction"].iloc[-1] == pytest.approx(alone.item(), abs=1e-5)
     # A file and a frame of another library are read alike.
     patients.to_csv(tmp_path / "p.csv", index=False)
     sources = [tmp_path / "p.csv", pytest.importorskip("polars").from_pandas(patients)]
@@ -256,12 +258,12 @@ def test_ids_are_forecast_by_what_was_fitted_to_others(patients, tmp_path):
 
 
 def test_the_picture_shows_error_and_forecasts(fitted):
-    found = backtest(fitted, DAY, origins=5, interval=0.8)
-    left, right = found.plot().axes
-    assert len(left.get_lines()) == found.frame["model"].nunique()
+    report = backtest(fitted, DAY, origins=5, interval=0.8)
+    left, right = report.plot().axes
+    assert len(left.get_lines()) == report.frame["model"].nunique()
     assert len(right.collections) == 5  # bands
     with pytest.raises(UnknownNameError, match="target='load'"):
-        found.plot(target="load")
+        report.plot(target="load")
 
 
 def test_bad_input_is_refused(fitted, patients):
@@ -287,8 +289,8 @@ def test_drift_goes_on_from_the_last_value_at_its_own_row():
     line = 3.0 + 0.5 * np.arange(13)[:, None]
     history = line[:10].copy()
     history[[0, 7, 8, 9]] = np.nan
-    found = forecast_naively([history, line[:10]], 3, None)["drift"]
-    np.testing.assert_allclose(found, np.stack([line[10:], line[10:]]))
+    drift = forecast_naively([history, line[:10]], 3, None)["drift"]
+    np.testing.assert_allclose(drift, np.stack([line[10:], line[10:]]))
 
 
 def test_the_scale_of_an_id_ends_before_its_own_first_origin():

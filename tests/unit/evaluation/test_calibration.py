@@ -67,11 +67,11 @@ def test_a_single_logit_is_calibrated_alike():
     pair = calibrate(Readout(), as_batch(logits, y))
     for method in ("temperature", "isotonic"):
         pair = calibrate(Readout(), as_batch(logits, y), method)
-        one = calibrate(
+        calibrated = calibrate(
             Readout(), as_batch(difference, y.astype(float)[:, None]), method, task="binary"
         )
-        found = expit(one(torch.from_numpy(difference)[:, None])[0][:, 0].numpy())
-        np.testing.assert_allclose(found, probabilities(pair, logits)[:, 1], atol=1e-5)
+        probability = expit(calibrated(torch.from_numpy(difference)[:, None])[0][:, 0].numpy())
+        np.testing.assert_allclose(probability, probabilities(pair, logits)[:, 1], atol=1e-5)
 
 
 def test_interpolation_is_numpys():

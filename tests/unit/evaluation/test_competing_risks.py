@@ -28,14 +28,14 @@ LIFELINES = {  # AalenJohansenFitter of causes 1 and 2, KaplanMeierFitter of any
 @pytest.mark.parametrize("delayed", [False, True])
 def test_incidence_and_survival_are_those_of_lifelines(delayed):
     entries = ENTRIES if delayed else None
-    found = cumulative_incidence(DURATIONS, CAUSES, entries=entries)
+    incidence = cumulative_incidence(DURATIONS, CAUSES, entries=entries)
     survival = kaplan_meier(DURATIONS, np.array(CAUSES) > 0, entries=entries)
     first, second, alive = LIFELINES[delayed]
-    np.testing.assert_allclose(found(TIMES, 1), first, atol=1e-11)
-    np.testing.assert_allclose(found(TIMES, 2), second, atol=1e-11)
+    np.testing.assert_allclose(incidence(TIMES, 1), first, atol=1e-11)
+    np.testing.assert_allclose(incidence(TIMES, 2), second, atol=1e-11)
     np.testing.assert_allclose(survival(TIMES), alive, atol=1e-11)
-    np.testing.assert_allclose(found.survival(TIMES), alive, atol=1e-11)
-    np.testing.assert_allclose(found(TIMES, 1) + found(TIMES, 2) + alive, 1.0)
+    np.testing.assert_allclose(incidence.survival(TIMES), alive, atol=1e-11)
+    np.testing.assert_allclose(incidence(TIMES, 1) + incidence(TIMES, 2) + alive, 1.0)
 
 
 def test_rows_of_start_and_stop_are_the_same_people():
@@ -45,12 +45,12 @@ def test_rows_of_start_and_stop_are_the_same_people():
     stops = np.concatenate([cuts, durations])
     starts = np.concatenate([np.full(len(cuts), -1.0), cuts])  # watched from the start
     split = np.concatenate([np.zeros(len(cuts), int), causes])
-    whole, rows = (
+    unsplit, rows = (
         cumulative_incidence(durations, causes),
         cumulative_incidence(stops, split, entries=starts),
     )
     for cause in (1, 2):
-        np.testing.assert_allclose(rows(TIMES, cause), whole(TIMES, cause))
+        np.testing.assert_allclose(rows(TIMES, cause), unsplit(TIMES, cause))
     np.testing.assert_allclose(
         kaplan_meier(stops, split > 0, entries=starts)(TIMES),
         kaplan_meier(durations, causes > 0)(TIMES),
@@ -68,9 +68,9 @@ def test_curves_of_constant_hazards_combine_exactly():
 
 
 def test_bad_input_is_refused():
-    found = cumulative_incidence(DURATIONS, CAUSES)
+    incidence = cumulative_incidence(DURATIONS, CAUSES)
     with pytest.raises(ArgumentError, match=r"no event of cause 3\. Causes: 1, 2"):
-        found(1.0, 3)
+        incidence(1.0, 3)
     with pytest.raises(DataError, match=r"in row 1, entry at 6\.1 and end at 6\.1"):
         kaplan_meier(DURATIONS, entries=[0.0, 6.1, *ENTRIES[2:]])
     with pytest.raises(DataError, match="causes must be integers"):

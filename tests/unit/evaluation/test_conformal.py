@@ -93,11 +93,11 @@ def test_the_loss_of_quantiles_is_scikit_learns(per_step):
         batch, known = replace(batch, y=batch.y[:, 0]), known[:, :1]
     batch = replace(batch, y_mask=known, weight=None)
     model = SequenceModel(CfC(3, 4, return_sequences=per_step), 2, spread="quantile")
-    found = model.quantiles(batch.x).detach().numpy()
-    there = known.numpy().reshape(found.shape[:-1])
+    quantiles = model.quantiles(batch.x).detach().numpy()
+    there = known.numpy().reshape(quantiles.shape[:-1])
     expected = np.mean(
         [
-            mean_pinball_loss(batch.y.numpy()[there], found[there][:, n], alpha=level)
+            mean_pinball_loss(batch.y.numpy()[there], quantiles[there][:, n], alpha=level)
             for n, level in enumerate(QUANTILE_LEVELS)
         ]
     )
@@ -135,14 +135,14 @@ def test_a_spread_is_learned(spread):
     data, new = heteroscedastic(1_500, 1), heteroscedastic(2_000, 2)
     recipe = Recipe(epochs=25, lr=0.02, batch_size=128, select="last")
     train(model, train=data, loss="mse", metric="mse", recipe=recipe, progress=False)
-    found = model.eval().quantiles(new.x).detach().numpy()[:, 0]
-    assert (np.diff(found, axis=1) > 0).all()  # no two cross
+    quantiles = model.eval().quantiles(new.x).detach().numpy()[:, 0]
+    assert (np.diff(quantiles, axis=1) > 0).all()  # no two cross
     true = (new.x[:, 0, 1:] + new.x[:, 0, :1] * torch.tensor(norm.ppf(QUANTILE_LEVELS))).numpy()
-    assert np.abs(found - true).mean() < 0.25
-    share = (new.y.numpy() < found).mean(0)
+    assert np.abs(quantiles - true).mean() < 0.25
+    share = (new.y.numpy() < quantiles).mean(0)
     np.testing.assert_allclose(share, QUANTILE_LEVELS, atol=0.05)
     conformal = fit_conformal(model, heteroscedastic(800, 3))
-    low, high = conformal.interval(np.zeros((2_000, 1)), 0.9, found[:, None])
+    low, high = conformal.interval(np.zeros((2_000, 1)), 0.9, quantiles[:, None])
     inside = (low <= new.y.numpy()) & (new.y.numpy() <= high)
     assert 0.86 < inside.mean() < 0.94
     narrow, wide = (new.x[:, 0, 0] < 0.7).numpy(), (new.x[:, 0, 0] > 1.5).numpy()
@@ -206,10 +206,12 @@ def test_intervals_of_a_predictor_hold_their_width_outside_the_range(spread, tmp
             pytest.warns(ShiftWarning, match="standard deviations") if value > 50 else nullcontext()
         )
         with far:
-            found = predictor.predict({"a": np.full(12, value)}, interval=0.8)
+            predictions = predictor.predict({"a": np.full(12, value)}, interval=0.8)
         steps = range(1, 4)
-        assert all((found[f"a +{n} low"] <= found[f"a +{n}"]).all() for n in steps)
-        assert all((found[f"a +{n}"] <= found[f"a +{n} high"]).all() for n in steps)
-        widths[value] = min((found[f"a +{n} high"] - found[f"a +{n} low"]).item() for n in steps)
+        assert all((predictions[f"a +{n} low"] <= predictions[f"a +{n}"]).all() for n in steps)
+        assert all((predictions[f"a +{n}"] <= predictions[f"a +{n} high"]).all() for n in steps)
+        widths[value] = min(
+            (predictions[f"a +{n} high"] - predictions[f"a +{n} low"]).item() for n in steps
+        )
     assert widths[100.0] >= widths[50.0]
     assert widths[1000.0] >= widths[50.0]

@@ -24,13 +24,13 @@ REFERENCE = {
 
 def test_survival_falls_by_the_share_of_who_is_at_risk():
     """By hand, with events before censoring at one time."""
-    found = kaplan_meier(DURATIONS, EVENTS)
+    survival = kaplan_meier(DURATIONS, EVENTS)
     expected = [0.9, 0.9 * 8 / 9]
     expected += [expected[-1] * 6 / 7]
     expected += [expected[-1] * 5 / 6]
     expected += [expected[-1] * 3 / 4]
-    assert found([2, 3, 5, 6, 8]) == pytest.approx(expected)
-    assert found([0, 1.9, 2.0]) == pytest.approx([1, 1, 0.9])
+    assert survival([2, 3, 5, 6, 8]) == pytest.approx(expected)
+    assert survival([0, 1.9, 2.0]) == pytest.approx([1, 1, 0.9])
     censoring = kaplan_meier(DURATIONS, EVENTS, censoring=True)
     assert censoring([2.9, 3.0, 6.0, 9.0]) == pytest.approx(
         [1, 7 / 8, 7 / 8 * 4 / 5, 7 / 8 * 4 / 5 * 2 / 3]
@@ -49,9 +49,9 @@ def test_pairs_are_compared_if_it_is_known_who_was_first():
 
 def test_brier_scores_count_who_is_followed():
     survival = np.exp(-TIMES / (SPREAD_OUT[:, None] + np.arange(10)[:, None] % 3))
-    found = survival_brier_score(SPREAD_OUT, EVENTS, survival, TIMES)
-    np.testing.assert_allclose(found, REFERENCE["brier"], rtol=1e-9)
-    assert integrated_brier_score(found, TIMES) == pytest.approx(REFERENCE["integrated"])
+    scores = survival_brier_score(SPREAD_OUT, EVENTS, survival, TIMES)
+    np.testing.assert_allclose(scores, REFERENCE["brier"], rtol=1e-9)
+    assert integrated_brier_score(scores, TIMES) == pytest.approx(REFERENCE["integrated"])
     sure = (DURATIONS[:, None] > TIMES).astype(float)
     assert survival_brier_score(DURATIONS, np.ones(10), sure, TIMES).tolist() == [0, 0, 0]
 
@@ -69,15 +69,15 @@ def test_weights_of_who_is_followed_add_up_with_ties(seed):
 def test_brier_scores_of_whole_days_are_those_without_censoring():
     """The mean over simulations, of whole days on which both events and censorings happen."""
     rng = np.random.default_rng(0)
-    times, found, truth = np.array([1.0, 2.0]), [], []
+    times, scores, truth = np.array([1.0, 2.0]), [], []
     for _ in range(200):
         event, censoring = rng.geometric(0.35, 100), rng.geometric(0.25, 100)
         durations, observed = np.minimum(event, censoring), event <= censoring
         survival = rng.random((100, 1)) ** times
-        found.append(survival_brier_score(durations, observed, survival, times))
+        scores.append(survival_brier_score(durations, observed, survival, times))
         truth.append((((event[:, None] > times) - survival) ** 2).mean(0))
-    error = np.std(np.subtract(found, truth), axis=0) / np.sqrt(200)
-    assert (np.abs(np.mean(found, 0) - np.mean(truth, 0)) < 4 * error).all()
+    error = np.std(np.subtract(scores, truth), axis=0) / np.sqrt(200)
+    assert (np.abs(np.mean(scores, 0) - np.mean(truth, 0)) < 4 * error).all()
     assert (error < 0.005).all()
 
 

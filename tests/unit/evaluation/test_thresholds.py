@@ -12,8 +12,8 @@ P = RNG.random(200).round(2)  # with ties
 Y = RNG.random(200) < P**2
 
 
-def cells(told, y=Y):
-    return [int(n) for n in np.bincount(2 * y + told, minlength=4)]
+def cells(decisions, y=Y):
+    return [int(n) for n in np.bincount(2 * y + decisions, minlength=4)]
 
 
 def f1(tn, fp, fn, tp):
@@ -100,8 +100,8 @@ def test_what_is_no_class_is_refused(wrong):
 
 def test_scores_of_decisions_are_those_of_the_confusion_matrix():
     tn, fp, fn, tp = confusion_matrix(Y, P >= 0.4).ravel()
-    found = score_decisions(Y, P, 0.4)
-    assert found == pytest.approx(
+    scores = score_decisions(Y, P, 0.4)
+    assert scores == pytest.approx(
         {
             "sensitivity": tp / (tp + fn),
             "specificity": tn / (tn + fp),

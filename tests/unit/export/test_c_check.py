@@ -21,11 +21,11 @@ def script(path, text):
     return path
 
 
-@pytest.mark.parametrize("said", [None, "", " "])
-def test_without_cc_a_known_compiler_is_taken(said, monkeypatch):
+@pytest.mark.parametrize("variable", [None, "", " "])
+def test_without_cc_a_known_compiler_is_taken(variable, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
-    if said is not None:
-        monkeypatch.setenv("CC", said)
+    if variable is not None:
+        monkeypatch.setenv("CC", variable)
     assert find_compiler() == [CC]
     monkeypatch.setenv("PATH", "")
     assert find_compiler() is None
@@ -33,14 +33,17 @@ def test_without_cc_a_known_compiler_is_taken(said, monkeypatch):
 
 @pytest.mark.thorough
 def test_cc_may_hold_options_which_the_compiler_gets(tmp_path, monkeypatch):
-    told = tmp_path / "told"
-    wrapper = script(tmp_path / "my cc", f'echo "$@" > "{told}"\nexec "{CC}" "$@"')
-    for said, options in ((f'"{wrapper}" -O2 "-DA=1 + 1"', "-O2 -DA=1 + 1 "), (str(wrapper), "")):
-        monkeypatch.setenv("CC", said)
+    log = tmp_path / "told"
+    wrapper = script(tmp_path / "my cc", f'echo "$@" > "{log}"\nexec "{CC}" "$@"')
+    for variable, options in (
+        (f'"{wrapper}" -O2 "-DA=1 + 1"', "-O2 -DA=1 + 1 "),
+        (str(wrapper), ""),
+    ):
+        monkeypatch.setenv("CC", variable)
         parity = to_c(tauflow.CfC(2, 3).eval(), tmp_path / "c").parity
-        assert told.read_text().startswith(f"{options}-std=c99 -O1 -o")
+        assert log.read_text().startswith(f"{options}-std=c99 -O1 -o")
         assert parity.steps == 1000
-        told.unlink()
+        log.unlink()
 
 
 def test_a_compiler_may_be_named_from_the_folder_one_is_in(tmp_path, monkeypatch):
@@ -50,9 +53,9 @@ def test_a_compiler_may_be_named_from_the_folder_one_is_in(tmp_path, monkeypatch
     assert to_c(tauflow.CfC(2, 3).eval(), "c").parity.steps == 1000
 
 
-@pytest.mark.parametrize("said", ["no-such-cc -O2", "no-such-cc", 'cc "-O2', "''"])
-def test_a_compiler_that_is_not_here_is_named(said, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", said)
+@pytest.mark.parametrize("variable", ["no-such-cc -O2", "no-such-cc", 'cc "-O2', "''"])
+def test_a_compiler_that_is_not_here_is_named(variable, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", variable)
     with pytest.raises(ExportError, match=r"environment variable CC is .*is no program that is h"):
         to_c(tauflow.CfC(2, 3).eval(), tmp_path / "c")
     assert list(tmp_path.iterdir()) == []

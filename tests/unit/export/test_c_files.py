@@ -94,8 +94,8 @@ def test_ten_thousand_irregular_steps_equal_the_stream(exported, request, saniti
     )
     ran = subprocess.run([program], input=samples, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    found = np.array([line.split(",") for line in ran.stdout.splitlines()], dtype=np.float64)
-    assert np.abs(found - expected).max() <= 1e-5
+    results = np.array([line.split(",") for line in ran.stdout.splitlines()], dtype=np.float64)
+    assert np.abs(results - expected).max() <= 1e-5
     assert not ran.stderr
 
 
@@ -135,9 +135,9 @@ def test_layers_hold_the_weights_of_their_own_synapses_only(layered):
     layers = rnn.cell.layers
     # with biases, and a few constants such as 1 and -1
     expected = sum(int(layer.synapses.count_nonzero()) + len(layer.bias) for layer in layers)
-    whole = sum(layer.weight.numel() + len(layer.bias) for layer in layers)
+    dense = sum(layer.weight.numel() + len(layer.bias) for layer in layers)
     assert expected <= held <= expected + 8
-    assert held < whole
+    assert held < dense
 
 
 def test_nothing_is_allocated_and_nothing_printed(circuit):
@@ -186,12 +186,12 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
 
 
 def test_what_ends_a_line_is_not_part_of_it(layered, sanitized):
-    program, found = sanitized(layered[1]), []
+    program, outputs = sanitized(layered[1]), []
     for end in ("\n", "\r\n", " \t\n", ""):
         ran = subprocess.run([program], input=f"1,2,3,4,1{end}".encode(), capture_output=True)
         assert ran.returncode == 0, ran.stderr
-        found.append(ran.stdout)
-    assert len(set(found)) == 1
+        outputs.append(ran.stdout)
+    assert len(set(outputs)) == 1
 
 
 def test_a_check_refuses_lines_of_other_lengths(layered, sanitized):
@@ -219,9 +219,9 @@ def test_scaled_inputs_may_be_missing(tmp_path):
     program = build(written.path.parent, "main.c", "model.c")
     for x in ("nan,-2", "60,-2"):
         ran = subprocess.run([program], input=f"{x}\n", capture_output=True, text=True, check=True)
-        found = [float(v) for v in ran.stdout.split(",")]
+        outputs = [float(v) for v in ran.stdout.split(",")]
         expected = rnn(torch.tensor([[[0.0, 2.0]]]), dt=1.0)[0].flatten().tolist()
-        assert found == pytest.approx(expected, abs=1e-6)
+        assert outputs == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,19 @@ pytestmark = [
 
 
 def test_a_cfc_of_sixteen_neurons_in_integers():
-    found = measure_network(build("cfc-16"), "int16", ["M0", "M3", "M4F", "M33F"], "-O2")
-    assert found["M0"].instructions <= 120_000
-    assert found["M4F"].instructions <= 55_000
-    assert found["M0"].flash <= 30_000
-    assert max(result.stack for result in found.values()) <= 400
+    results = measure_network(build("cfc-16"), "int16", ["M0", "M3", "M4F", "M33F"], "-O2")
+    assert results["M0"].instructions <= 120_000
+    assert results["M4F"].instructions <= 55_000
+    assert results["M0"].flash <= 30_000
+    assert max(result.stack for result in results.values()) <= 400
 
 
 @pytest.mark.parametrize("form", ["float32", "int16"])
 def test_a_circuit_of_nineteen_neurons(form):
-    found = measure_network(build("ncp-19"), form, ["M0", "M4F"], "-O2")
-    assert max(result.stack for result in found.values()) <= 400
+    results = measure_network(build("ncp-19"), form, ["M0", "M4F"], "-O2")
+    assert max(result.stack for result in results.values()) <= 400
 
 
 def test_int8_weights_and_a_gap_that_is_an_input():
-    found = measure_network(build("gru-16"), "int8", ["M0", "M33F"], "-O2")
-    assert found["M0"].flash <= 6_000
+    results = measure_network(build("gru-16"), "int8", ["M0", "M33F"], "-O2")
+    assert results["M0"].flash <= 6_000

@@ -76,9 +76,9 @@ def model(kind):
 
 
 FORMS = {
-    "onnx": lambda whole, folder: to_onnx(whole, folder / "m.onnx"),
-    "program": lambda whole, folder: to_program(whole, folder / "m.pt2"),
-    "c": lambda whole, folder: to_c(whole, folder),
+    "onnx": lambda network, folder: to_onnx(network, folder / "m.onnx"),
+    "program": lambda network, folder: to_program(network, folder / "m.pt2"),
+    "c": lambda network, folder: to_c(network, folder),
 }
 
 
@@ -99,9 +99,9 @@ def test_noise_is_no_difference_that_a_larger_tolerance_lets_pass(form, tmp_path
 @pytest.mark.parametrize("kind", [Branching, InNumPy, AlongAGradient])
 def test_what_torch_cannot_trace_is_the_step_of_a_cell(kind, tmp_path):
     words = rf"^torch cannot trace {kind.__name__}\.step: \w+: .*operations alone"
-    with pytest.raises(ExportError, match=words) as told:
+    with pytest.raises(ExportError, match=words) as error:
         to_onnx(model(kind), tmp_path / "m.onnx")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_what_a_step_says_itself_stays_so(tmp_path):

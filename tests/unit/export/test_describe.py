@@ -147,9 +147,9 @@ MODULES = [
 
 OTHER_CALLS = {"ActorModel", "BoostedTrees", "ForecastModel", "ForecastTrees", "ImputedInputs"}
 OTHER_CALLS |= {"NeuralHawkes"}
-"""Classes that are not called like the others, which tests of their own save and load."""
+"""Classes that are not called like the others, which separate tests save and load."""
 
-# a cell that nobody wrote an example of has no options to lose
+# a cell without an example has no options to lose
 NAMED = {type(module) for module in MODULES}
 CATALOGUED = {*(entry.cell for entry in CATALOG.values()), *CatalogRNN.module_of_cell.values()}
 MODULES += [kind(3, 4) for kind in sorted(CATALOGUED - {*NAMED}, key=str)]
@@ -185,8 +185,8 @@ def test_a_description_survives_json_and_builds_the_same_module(module):
     inputs = torch.randn(2, 4, *features, generator=torch.Generator().manual_seed(0))
     cell = isinstance(module, AbstractCell)
     results = []
-    for one in (module.eval(), rebuilt.eval()):
-        runner = RNN(one) if cell else one
+    for each in (module.eval(), rebuilt.eval()):
+        runner = RNN(each) if cell else each
         results.append(runner(inputs, dt=0.7))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

@@ -52,13 +52,13 @@ def step(request):
 def test_sequences(sequence):
     exported, traced = sequence
     run = traced.module()
-    check_parity(exported, lambda given: run(**given), sizes=OTHER_SIZES, mask=True)
+    check_parity(exported, lambda inputs: run(**inputs), sizes=OTHER_SIZES, mask=True)
 
 
 def test_steps(step):
     exported, traced = step
     run = traced.module()
-    check_parity(exported, lambda given: run(**given), sizes=OTHER_SIZES)
+    check_parity(exported, lambda inputs: run(**inputs), sizes=OTHER_SIZES)
 
 
 def test_sequences_as_onnx(sequence):

@@ -89,9 +89,9 @@ def test_other_readers_of_safetensors_see_weights_and_description(tmp_path):
     original = model("cfc")
     save(original, tmp_path / "model.safetensors")
     with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
-        facts = json.loads(file.metadata()["tauflow"])
+        metadata = json.loads(file.metadata()["tauflow"])
         assert torch.equal(file.get_tensor("head.weight"), original.head.weight)
-    assert facts == {
+    assert metadata == {
         "kind": "model",
         "format_version": 1,
         "tauflow_version": tauflow.__version__,
@@ -158,14 +158,14 @@ def quantised():
 def test_what_is_no_tensor_is_refused_by_name(tmp_path):
     noted = model("cfc")
     noted.head = WithNotes(5, 2)
-    for one, words in (
+    for each, words in (
         (quantised(), r"_packed_params\.dtype of its state_dict is a dtype and no tensor"),
         (noted, r"head\._extra_state of its state_dict is a dict and no tensor"),
     ):
         with pytest.raises(ArgumentError, match=f"^SequenceModel: .*{words}"):
-            save(one, tmp_path / "m")
+            save(each, tmp_path / "m")
         with pytest.raises(ExportError, match=f"^SequenceModel: .*{words}.*export the model befo"):
-            program_step(one)
+            program_step(each)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -281,8 +281,10 @@ def test_descriptions_that_cannot_be_built_are_refused(tmp_path_factory):
     refused(crafted(options=None), tmp_path_factory, "cannot be built: a description has")
     refused(crafted(**{"class": ["LTC"]}), tmp_path_factory, "cannot be built: a description has")
     # A description that names code outside tauflow is a name like any other: nothing is imported.
-    told = r"'os\.system' is a class of another package than tauflow, and none by that name is reg"
-    refused(crafted(**{"class": "os.system"}), tmp_path_factory, told)
+    message = (
+        r"'os\.system' is a class of another package than tauflow, and none by that name is reg"
+    )
+    refused(crafted(**{"class": "os.system"}), tmp_path_factory, message)
 
 
 ABSURD = {
@@ -327,8 +329,8 @@ def test_options_of_the_wrong_type_are_refused(option, tmp_path):
 
 
 def test_weights_of_another_kind_of_numbers_are_refused(tmp_path_factory):
-    whole = {name: value.int() for name, value in TINY.state_dict().items()}
-    refused(crafted(whole), tmp_path_factory, r"cells.0.W_x is of torch.int32, expected numbers")
+    integers = {name: value.int() for name, value in TINY.state_dict().items()}
+    refused(crafted(integers), tmp_path_factory, r"cells.0.W_x is of torch.int32, expected numbers")
 
 
 def test_the_checksum_is_over_names_types_shapes_and_bytes():

@@ -322,11 +322,11 @@ def test_explicit_constraints_are_those_of_ncps(optimizer, shift):
     theirs.rnn_cell.apply_weight_constraints()
     x = torch.randn(2, 10, 3, dtype=torch.float64)
     converted = from_ncps(theirs)
-    steps = [OPTIMIZERS[optimizer](one.parameters()) for one in (theirs, converted)]
+    steps = [OPTIMIZERS[optimizer](network.parameters()) for network in (theirs, converted)]
     for _ in range(5):
-        for one, step in zip((theirs, converted), steps, strict=True):
+        for network, step in zip((theirs, converted), steps, strict=True):
             step.zero_grad()
-            one(x)[0].square().sum().backward()
+            network(x)[0].square().sum().backward()
             step.step()
         theirs.rnn_cell.apply_weight_constraints()
     for ours, name in (("w", "w"), ("w_x", "sensory_w"), ("g_l", "gleak"), ("C", "cm")):

@@ -28,9 +28,9 @@ def both(source, x):
     """Return outputs and states of torch's module, batch first, and of the converted one."""
     y, h = source(x if source.batch_first else x.transpose(0, 1))
     module = tauflow.from_torch(source)
-    found, state = module(x)
+    outputs, state = module(x)
     parts = module.to_torch_state(state)
-    return (y if source.batch_first else y.transpose(0, 1), h), (found, parts), module
+    return (y if source.batch_first else y.transpose(0, 1), h), (outputs, parts), module
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -39,30 +39,30 @@ def both(source, x):
 def test_outputs_and_states_are_those_of_torch(kind, options, dtype):
     source = built(kind, dtype, **options)
     x = torch.randn(2, 7, 3, dtype=dtype)
-    (y, h), (found, parts), module = both(source, x)
+    (y, h), (outputs, parts), module = both(source, x)
     close = {"rtol": 0, "atol": 1e-6 if dtype == torch.float32 else 1e-12}
-    assert torch.allclose(found, y, **close)
+    assert torch.allclose(outputs, y, **close)
     for ours, theirs in zip(
         *(s if isinstance(s, tuple) else (s,) for s in (parts, h)), strict=True
     ):
         assert torch.allclose(ours, theirs, **close)
-    assert (found.dtype, module.training, module.dropout) == (dtype, False, source.dropout)
+    assert (outputs.dtype, module.training, module.dropout) == (dtype, False, source.dropout)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_and_memory(kind):
     source = built(kind, num_layers=2)
     x = torch.randn(2, 7, 3, dtype=torch.float64)
-    (y, _), (found, _), module = both(source, x)
+    (y, _), (outputs, _), module = both(source, x)
     y.square().sum().backward()
-    found.square().sum().backward()
+    outputs.square().sum().backward()
     for layer in range(2):
         for ours, theirs in (("W_x", "weight_ih"), ("W_h", "weight_hh"), ("b", "bias_ih")):
             expected = getattr(source, f"{theirs}_l{layer}").grad
             assert torch.allclose(getattr(module.cells[layer], ours).grad, expected, atol=1e-10)
     with torch.no_grad():
         source.weight_ih_l0.zero_()
-    assert torch.equal(module(x)[0], found)
+    assert torch.equal(module(x)[0], outputs)
 
 
 def test_the_training_mode_is_kept_and_no_random_number_taken():

@@ -36,9 +36,9 @@ HEADS = {
 
 def model(head, **options):
     torch.manual_seed(0)
-    whole = SequenceModel(tauflow.CfC(3, 8, **options), 2)
-    whole.head = head()
-    return whole.eval()
+    network = SequenceModel(tauflow.CfC(3, 8, **options), 2)
+    network.head = head()
+    return network.eval()
 
 
 @pytest.mark.thorough
@@ -46,21 +46,21 @@ def model(head, **options):
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("last", [False, True])
 def test_any_head_on_the_last_axis_leaves_in_every_form(head, last, tmp_path):
-    whole = model(HEADS[head], return_sequences=not last)
-    expected, h = whole(X)
+    network = model(HEADS[head], return_sequences=not last)
+    expected, h = network(X)
     width = 8 if head == "none" else 5
     files = [
-        to_program(whole, tmp_path / "step.pt2", mode="step"),
-        to_onnx(whole, tmp_path / "whole.onnx"),
-        to_c(whole, tmp_path / "c"),
+        to_program(network, tmp_path / "step.pt2", mode="step"),
+        to_onnx(network, tmp_path / "whole.onnx"),
+        to_c(network, tmp_path / "c"),
     ]
     for file in files:
-        facts = json.loads(file.metadata_path.read_text())
-        assert facts["output_size"] == width
-        assert facts["model"] is None  # whose options tell of a linear layer of 2 outputs
-    given = {"x": X, "dt": torch.ones(2, 6), "mask": torch.ones(2, 6, dtype=torch.bool)}
+        metadata = json.loads(file.metadata_path.read_text())
+        assert metadata["output_size"] == width
+        assert metadata["model"] is None  # whose options tell of a linear layer of 2 outputs
+    inputs = {"x": X, "dt": torch.ones(2, 6), "mask": torch.ones(2, 6, dtype=torch.bool)}
     session = onnxruntime.InferenceSession(files[1].path, providers=["CPUExecutionProvider"])
-    feed = {name: value.numpy() for name, value in {**given, "h_in": torch.zeros(2, 8)}.items()}
+    feed = {name: value.numpy() for name, value in {**inputs, "h_in": torch.zeros(2, 8)}.items()}
     y, _ = session.run(None, feed)
     torch.testing.assert_close(torch.from_numpy(y), expected.detach(), rtol=0, atol=1e-5)
     run = torch.export.load(files[0].path).module()
@@ -97,10 +97,10 @@ class OverTime(nn.Module):
 
 
 def test_a_head_that_one_step_cannot_take_is_named():
-    whole = model(OverTime)
-    assert program(whole) is not None
+    network = model(OverTime)
+    assert program(network) is not None
     with pytest.raises(ExportError, match=r"a OverTime, does not take .*shape \(1, 8\)"):
-        program_step(whole)
+        program_step(network)
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")

@@ -104,8 +104,8 @@ def test_missing_values_that_the_calibration_has_not():
     missing = np.where(np.random.default_rng(1).random(x.shape) < 0.4, np.nan, x)
     later, _ = read_calibration((missing, dt), step, sequences.h[0])
     exact = np.concatenate(run_float(integers.items, integers.outputs, later, integers.io)[0])
-    found = np.concatenate(run_integer(integers, later)[0])
-    assert np.abs(found - exact).max() < 0.004 * np.ptp(exact)
+    outputs = np.concatenate(run_integer(integers, later)[0])
+    assert np.abs(outputs - exact).max() < 0.004 * np.ptp(exact)
 
 
 @pytest.mark.parametrize("name", ["cfc", "gru"])
@@ -172,12 +172,12 @@ def test_the_program_refuses_other_lines(written):
 
 def test_what_is_written_says_how_far_it_is(written):
     folder = written("cfc")
-    facts = json.loads((folder / "model.json").read_text())
-    checks = facts["integers"]["checks"]
-    assert facts["dtype"] == "int16"
+    metadata = json.loads((folder / "model.json").read_text())
+    checks = metadata["integers"]["checks"]
+    assert metadata["dtype"] == "int16"
     assert 0 < checks["error_rms"] < checks["error"] < 0.004
     assert set(checks["error_by_gap"]) >= {"0.001", "1", "1000"}
-    assert facts["bytes"]["stack"] < 400
+    assert metadata["bytes"]["stack"] < 400
     readme = (folder / "README.md").read_text()
     assert f"{100 * checks['error']:.3g} %" in readme
     source = (folder / "model.c").read_text()
@@ -195,10 +195,10 @@ def test_scales_of_a_table_are_folded_in_and_far_means_too(tmp_path):
     )
     x, dt = samples()
     raw = x * scale + mean
-    found = to_c(
+    export = to_c(
         model, tmp_path / "c", dtype="int16", calibration=(raw, dt), schema=schema, scaled=True
     )
-    assert found.parity.max_difference < 0.005
+    assert export.parity.max_difference < 0.005
     header = (tmp_path / "c" / "model.h").read_text()
     assert re.search(r"x\[0\] = x0 \* 2\^\d+ - \d+, rounded", header)
     assert re.search(r"y1 = \(y\[1\] \+ \d+\) / 2\^\d+", header)

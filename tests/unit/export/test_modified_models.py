@@ -74,9 +74,9 @@ def test_hooks_are_named_and_no_file_is_written(kind, part, tmp_path):
     assert_answers_alike(hooked, tauflow.load(tmp_path / "m"))
 
 
-def assert_answers_alike(one, other):
+def assert_answers_alike(loaded, other):
     with torch.no_grad():
-        assert torch.equal(one.eval()(X)[0], other.eval()(X)[0])
+        assert torch.equal(loaded.eval()(X)[0], other.eval()(X)[0])
 
 
 class Halved(nn.Module):
@@ -209,11 +209,11 @@ def test_tied_tensors_are_tied_when_loaded(tied, dtype, tmp_path):
         for step in range(2):  # the second after a step of training
             ours, theirs = original.eval()(x)[0], loaded.eval()(x)[0]
             assert torch.equal(ours, theirs), step
-            for one, y in ((original, ours), (loaded, theirs)):
-                optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+            for network, y in ((original, ours), (loaded, theirs)):
+                optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
                 y.square().sum().backward()
                 optimizer.step()
-                one.zero_grad()
+                network.zero_grad()
 
 
 class Tied(tauflow.SequenceModel):
@@ -240,15 +240,15 @@ def test_ties_of_a_constructor_stay_and_cannot_be_undone(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ties", [3, [3], [["rnn.cells.0.W_h", "nothing"]], {"a": 1}, ["head"]])
 def test_ties_that_name_no_tensors_raise_an_error(ties, tmp_path):
     original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
-    facts = {**get_config(original), "ties": ties}
-    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), facts))
+    metadata = {**get_config(original), "ties": ties}
+    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), metadata))
     with pytest.raises(ModelFileError, match=r"ties.* of a description are lists of names"):
         tauflow.load(tmp_path / "m")
 
 
 def test_tensors_of_several_shapes_cannot_be_tied(tmp_path):
     original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
-    facts = {**get_config(original), "ties": [["head.weight", "head.bias"]]}
-    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), facts))
+    metadata = {**get_config(original), "ties": [["head.weight", "head.bias"]]}
+    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), metadata))
     with pytest.raises(ModelFileError, match="differ in shape"):
         tauflow.load(tmp_path / "m")

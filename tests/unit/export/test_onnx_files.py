@@ -48,15 +48,15 @@ def test_a_file_runs_with_other_sizes(written):
         "h_in": ["batch", 4],
     }
     assert [value.name for value in session.get_outputs()] == ["y", "h_out"]
-    facts = json.loads(file.metadata_path.read_text())
+    metadata = json.loads(file.metadata_path.read_text())
     for B, T in ((1, 1), (5, 30)):
         x, dt, mask = torch.randn(B, T, 2), torch.rand(B, T), torch.rand(B, T) > 0.3
         mask[:, 0] = True
-        h = exported_initial_state(facts, x[:, 0])
+        h = exported_initial_state(metadata, x[:, 0])
         expected = model(x, dt=dt, mask=mask)
         feed = {"x": x, "dt": dt, "mask": mask, "h_in": h}
-        found = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
-        for ours, theirs in zip(found, expected, strict=True):
+        results = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
+        for ours, theirs in zip(results, expected, strict=True):
             torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=1e-5)
 
 
@@ -68,12 +68,12 @@ def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
     model = SequenceModel(tauflow.LTC(3, 5, bidirectional=True, substeps=2), 2).eval()
     session = session_of(to_onnx(model, tmp_path / "both.onnx", mask=mask).path)
     x, dt, h = torch.randn(4, 9, 3), torch.rand(4, 9), torch.zeros(4, 10)
-    given = {"x": x, "dt": dt}
+    inputs = {"x": x, "dt": dt}
     if mask:
-        given["mask"] = torch.rand(4, 9) > 0.4
-    feed = {name: value.numpy() for name, value in {**given, "h_in": h}.items()}
+        inputs["mask"] = torch.rand(4, 9) > 0.4
+    feed = {name: value.numpy() for name, value in {**inputs, "h_in": h}.items()}
     y, last = (torch.from_numpy(out) for out in session.run(["y", "h_out"], feed))
-    torch.testing.assert_close((y, last), model(**given), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close((y, last), model(**inputs), rtol=1e-5, atol=1e-5)
 
 
 class Bessel(ElmanCell):
@@ -94,12 +94,12 @@ def test_what_has_no_operator_is_named(tmp_path, form):
 
 def constant_nodes(graph):
     """Return the operators of a graph that read nothing but constants."""
-    constants, found = {tensor.name for tensor in graph.initializer}, []
+    constants, types = {tensor.name for tensor in graph.initializer}, []
     for node in graph.node:
         if all(name in constants for name in node.input):
-            found.append(node.op_type)
+            types.append(node.op_type)
             constants |= {*node.output}
-    return found
+    return types
 
 
 @pytest.mark.sampled(9)
@@ -119,16 +119,16 @@ def test_what_only_parameters_enter_is_computed_beforehand(tmp_path, name, form)
 
 def test_the_description_says_what_one_must_know(written):
     file = written[1]
-    facts = json.loads(file.metadata_path.read_text())
-    assert facts["sha256"] == hashlib.sha256(file.path.read_bytes()).hexdigest()
-    assert (facts["cell"], facts["state_size"], facts["opset"]) == ("GNODECell", 4, 20)
-    assert facts["labels"]["time_unit"] == "hour"
-    assert facts["labels"]["inputs"] == ["pulse", "oxygen"]
-    assert not facts["scaling_inside"]
-    assert facts["state"][0]["parts"] == {"h": 4}
-    assert tauflow.export.from_config(facts["model"]).rnn.cell.state_size == 4
+    metadata = json.loads(file.metadata_path.read_text())
+    assert metadata["sha256"] == hashlib.sha256(file.path.read_bytes()).hexdigest()
+    assert (metadata["cell"], metadata["state_size"], metadata["opset"]) == ("GNODECell", 4, 20)
+    assert metadata["labels"]["time_unit"] == "hour"
+    assert metadata["labels"]["inputs"] == ["pulse", "oxygen"]
+    assert not metadata["scaling_inside"]
+    assert metadata["state"][0]["parts"] == {"h": 4}
+    assert tauflow.export.from_config(metadata["model"]).rnn.cell.state_size == 4
     inside = {p.key: p.value for p in onnx.load(file.path).metadata_props}
-    assert json.loads(inside["tauflow"])["labels"] == facts["labels"]
+    assert json.loads(inside["tauflow"])["labels"] == metadata["labels"]
     assert "of 17 steps (tolerance 1e-05)" in str(file.parity)
     assert "over 1 irregular sequence of 1 step (" in str(
         replace(file.parity, sequences=1, steps=1)
@@ -158,9 +158,9 @@ def test_a_robots_step_with_the_scales_inside(tmp_path):
     raw = torch.tensor([[72.0, 95.0]])
     scaled = (raw - torch.tensor([60.0, 90.0])) / torch.tensor([10.0, 2.0])
     y, h = model(scaled[:, None], dt=0.25)
-    found = session.run(None, {"obs": raw.numpy(), "h_in": torch.zeros(1, 3).numpy()})
-    torch.testing.assert_close(torch.from_numpy(found[0]), y[:, 0] * 0.5 + 1.0)
-    torch.testing.assert_close(torch.from_numpy(found[1]), h)
+    results = session.run(None, {"obs": raw.numpy(), "h_in": torch.zeros(1, 3).numpy()})
+    torch.testing.assert_close(torch.from_numpy(results[0]), y[:, 0] * 0.5 + 1.0)
+    torch.testing.assert_close(torch.from_numpy(results[1]), h)
 
 
 def test_a_difference_leaves_no_file(tmp_path, monkeypatch):
@@ -168,7 +168,7 @@ def test_a_difference_leaves_no_file(tmp_path, monkeypatch):
 
     def wrong(*args, **options):
         run = runner(*args, **options)
-        return lambda given: tuple(value + 1e-3 for value in run(given))
+        return lambda inputs: tuple(value + 1e-3 for value in run(inputs))
 
     monkeypatch.setattr(onnx_files, "make_onnx_runner", wrong)
     with pytest.raises(ExportError, match="differs from the model by"):
@@ -261,8 +261,8 @@ def missing_some(kind):
     table["a"], table["b"] = rng.normal(80, 15, 48), rng.normal(-3, 0.5, 48)
     table.loc[rng.random(48) < 0.3, "a"] = np.nan
     table["y"] = table["id"] % 3
-    told = "observed" if kind is tauflow.GRUD else "inputs"
-    data = tauflow.data.from_table(table, id="id", time="t", target="y", missing=told)
+    kind_of_missing = "observed" if kind is tauflow.GRUD else "inputs"
+    data = tauflow.data.from_table(table, id="id", time="t", target="y", missing=kind_of_missing)
     torch.manual_seed(0)
     body = kind(data.card.input_size, 5, return_sequences=False)
     predictor = tauflow.Predictor.from_data(SequenceModel(body, 3).eval(), data)
@@ -288,8 +288,8 @@ def test_a_missing_value_is_nan_as_for_a_predictor(kind, tmp_path):
     y, _ = session.run(None, {name: value.detach().numpy() for name, value in feed.items()})
     expected = predictor.predict_proba(table)[["0", "1", "2"]].to_numpy()
     np.testing.assert_allclose(torch.from_numpy(y).softmax(-1).numpy(), expected, atol=1e-5)
-    told = json.loads(file.metadata_path.read_text())["labels"]
-    assert (told["time_scale"], told["y"]) == (3.0, "logits")
+    metadata_labels = json.loads(file.metadata_path.read_text())["labels"]
+    assert (metadata_labels["time_scale"], metadata_labels["y"]) == (3.0, "logits")
 
 
 def test_parameters_that_are_no_numbers_are_refused(tmp_path):

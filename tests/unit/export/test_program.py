@@ -24,7 +24,7 @@ def circuit():
 
 def held(exported, traced, **options):
     module = traced.module()
-    return check_parity(exported, lambda given: module(**given), sizes=(4, 11), **options)
+    return check_parity(exported, lambda inputs: module(**inputs), sizes=(4, 11), **options)
 
 
 def test_the_length_is_free_and_the_loop_is_one_operator():
@@ -57,8 +57,8 @@ def test_padding_of_tokens_may_be_no_token():
     x, dt, h = torch.randint(0, 9, (2, 5, 1)), torch.ones(2, 5), torch.zeros(2, 5)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
     x[~mask] = -100
-    found = program(model).module()(x=x, dt=dt, mask=mask, h_in=h)
-    torch.testing.assert_close(found, model(x, mask=mask))
+    results = program(model).module()(x=x, dt=dt, mask=mask, h_in=h)
+    torch.testing.assert_close(results, model(x, mask=mask))
 
 
 def test_zero_and_huge_gaps(circuit):
@@ -66,8 +66,8 @@ def test_zero_and_huge_gaps(circuit):
     dt = torch.tensor([[0.0, 1e-6, 1e4, 0.0, 1e8], [1e8, 1e8, 0.0, 0.5, 0.0]])
     x, h = torch.randn(2, 5, 2), torch.zeros(2, 8)
     mask = torch.ones(2, 5, dtype=torch.bool)
-    found = traced.module()(x=x, dt=dt, mask=mask, h_in=h)
-    for a, b in zip(found, rnn(x, h, dt=dt), strict=True):
+    results = traced.module()(x=x, dt=dt, mask=mask, h_in=h)
+    for a, b in zip(results, rnn(x, h, dt=dt), strict=True):
         assert max_relative_difference(a.detach(), b.detach()) <= 1e-5
 
 
@@ -121,8 +121,8 @@ def test_what_no_step_changes_is_computed_once(circuit):
 def test_heads_last_outputs_tokens_and_scaling():
     rnn = tauflow.LSTM(3, 5, return_sequences=False)
     tokens = SequenceModel(rnn, 2, vocabulary=7).eval()
-    whole, step = ExportedSequence(tokens), ExportedStep(tokens)
-    held(whole, trace(whole, mask=False))
+    sequence, step = ExportedSequence(tokens), ExportedStep(tokens)
+    held(sequence, trace(sequence, mask=False))
     held(step, trace(step))
     numbers = SequenceModel(tauflow.GRU(3, 5), 2).eval()
     scaling = [torch.tensor(v) for v in ([1.0, 2, 3], [3.0, 2, 1], [5.0, 6], [0.5, 2])]
@@ -156,7 +156,7 @@ def dropping_head():
 
 def hooked():
     model = SequenceModel(tauflow.CfC(2, 3), 2).eval()
-    model.rnn.register_forward_hook(lambda module, given, out: None)
+    model.rnn.register_forward_hook(lambda module, args, out: None)
     return model
 
 
@@ -195,7 +195,7 @@ def test_a_difference_is_an_error_and_so_is_a_number_that_is_none():
     run = trace(exported).module()
 
     def wrong_by(amount):
-        return lambda given: tuple(value + amount for value in run(**given))
+        return lambda inputs: tuple(value + amount for value in run(**inputs))
 
     held(exported, trace(exported))
     with pytest.raises(ExportError, match=r"differs from the model by .*, more than 1e-05"):
@@ -207,12 +207,12 @@ def test_a_difference_is_an_error_and_so_is_a_number_that_is_none():
 def test_the_program_is_of_the_parameters_as_they_were():
     rnn = tauflow.GRU(2, 3)
     run = program_step(rnn).module()
-    given = {"x": torch.randn(1, 2), "dt": torch.ones(1), "h_in": torch.zeros(1, 3)}
-    before = run(**given)[0]
+    inputs = {"x": torch.randn(1, 2), "dt": torch.ones(1), "h_in": torch.zeros(1, 3)}
+    before = run(**inputs)[0]
     with torch.no_grad():
         for parameter in rnn.parameters():
             parameter.add_(1.0)
-    assert torch.equal(run(**given)[0], before)
+    assert torch.equal(run(**inputs)[0], before)
     assert rnn.training
     assert all(parameter.requires_grad for parameter in rnn.parameters())
 

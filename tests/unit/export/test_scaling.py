@@ -35,25 +35,27 @@ def samples():
     return np.stack([north, rng.standard_normal(STEPS)], 1).astype(np.float32)
 
 
-def expected(whole, x, labels=FAR):
+def expected(network, x, labels=FAR):
     """Return what the model says to samples that were scaled in double precision, unscaled."""
     mean, scale = np.array(labels.x_mean), np.array(labels.x_scale)
     scaled = torch.from_numpy(((x.astype(np.float64) - mean) / scale).astype(np.float32))
     with torch.no_grad():
-        y = whole(scaled, dt=1.0)[0][:, 0].double().numpy()
+        y = network(scaled, dt=1.0)[0][:, 0].double().numpy()
     return y * labels.y_scale[0] + labels.y_mean[0] if labels.y_mean else y
 
 
-def by_program(path, whole, labels):
+def by_program(path, network, labels):
     written = to_program(
-        whole, path / "m.pt2", mode="step", fixed_dt=1.0, schema=labels, scaled=True
+        network, path / "m.pt2", mode="step", fixed_dt=1.0, schema=labels, scaled=True
     )
     run = torch.export.load(written.path).module()
     return lambda x, h: run(x=torch.from_numpy(x), h_in=h)
 
 
-def by_onnx(path, whole, labels):
-    written = to_onnx(whole, path / "m.onnx", mode="step", fixed_dt=1.0, schema=labels, scaled=True)
+def by_onnx(path, network, labels):
+    written = to_onnx(
+        network, path / "m.onnx", mode="step", fixed_dt=1.0, schema=labels, scaled=True
+    )
     session = onnxruntime.InferenceSession(str(written.path), providers=["CPUExecutionProvider"])
     return lambda x, h: map(
         torch.from_numpy, session.run(["y", "h_out"], {"x": x, "h_in": h.numpy()})
@@ -65,27 +67,27 @@ def by_onnx(path, whole, labels):
 @pytest.mark.parametrize("outputs", [True, False])
 def test_a_mean_far_from_zero_keeps_its_digits(form, outputs, tmp_path):
     labels = FAR if outputs else IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
-    whole, x = model(), samples()
-    run, h, found = form(tmp_path, whole, labels), torch.zeros(1, 8), []
+    network, x = model(), samples()
+    run, h, predictions = form(tmp_path, network, labels), torch.zeros(1, 8), []
     for sample in x:
         y, h = run(sample[None], h)
-        found.append(float(y))
+        predictions.append(float(y))
     close = {"atol": 0.25} if outputs else {"atol": 1e-6}  # half a step of single precision there
-    np.testing.assert_allclose(found, expected(whole, x, labels), rtol=0, **close)
+    np.testing.assert_allclose(predictions, expected(network, x, labels), rtol=0, **close)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 def test_a_mean_far_from_zero_keeps_its_digits_in_c(tmp_path):
-    whole, x = model(), samples()
+    network, x = model(), samples()
     labels = IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
-    to_c(whole, tmp_path / "c", fixed_dt=1.0, schema=labels, scaled=True)
+    to_c(network, tmp_path / "c", fixed_dt=1.0, schema=labels, scaled=True)
     command = [*find_compiler(), "-std=c99", "-O2", "main.c", "model.c", "-o", "built", "-lm"]
     subprocess.run(command, cwd=tmp_path / "c", check=True)
     lines = "".join(f"{north:.9g},{speed:.9g}\n" for north, speed in x.tolist())
     program = tmp_path / "c" / "built"
     ran = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
-    found = [float(line) for line in ran.stdout.split()]
-    np.testing.assert_allclose(found, expected(whole, x, labels), rtol=0, atol=1e-6)
+    outputs = [float(line) for line in ran.stdout.split()]
+    np.testing.assert_allclose(outputs, expected(network, x, labels), rtol=0, atol=1e-6)
 
 
 @pytest.mark.sampled(2)
@@ -95,14 +97,14 @@ def test_the_check_sees_a_mean_that_was_rounded(part, error):
     labels = IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale, y_mean=[540000.03], y_scale=[0.05])
     exported = ExportedStep(model(), scaling=labels.scaling())
     run = trace(exported).module()
-    check_parity(exported, lambda given: run(**given), sizes=(4, 17))
+    check_parity(exported, lambda inputs: run(**inputs), sizes=(4, 17))
     if error is None:
         exported.scaling.get_buffer(part).zero_()
     else:
         exported.scaling.get_buffer(part).add_(error)
     wrong = trace(exported).module()
     with pytest.raises(ExportError, match="differs from the model"):
-        check_parity(exported, lambda given: wrong(**given), sizes=(4, 17))
+        check_parity(exported, lambda inputs: wrong(**inputs), sizes=(4, 17))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,14 @@ def test_in_double_precision_a_mean_is_one_number():
     exported = ExportedStep(model().double(), scaling=FAR.scaling())
     assert not exported.scaling.x_low.any()
     run = trace(exported).module()
-    assert check_parity(exported, lambda given: run(**given), sizes=(2, 9)).max_difference < 1e-12
+    assert check_parity(exported, lambda inputs: run(**inputs), sizes=(2, 9)).max_difference < 1e-12
 
 
 def test_the_description_has_the_labels_as_they_were_given(tmp_path):
     written = to_program(model(), tmp_path / "m.pt2", mode="step", schema=FAR, scaled=True)
-    facts = json.loads(written.metadata_path.read_text())
-    assert facts["labels"]["x_mean"] == [5400000.3, 0.0]
-    assert facts["scaling_inside"]
+    metadata = json.loads(written.metadata_path.read_text())
+    assert metadata["labels"]["x_mean"] == [5400000.3, 0.0]
+    assert metadata["scaling_inside"]
 
 
 @pytest.mark.sampled(20)
@@ -152,11 +154,13 @@ def test_the_description_has_the_labels_as_they_were_given(tmp_path):
 def test_inputs_that_single_precision_rounds_are_named(mean, scale, double, warned, tmp_path):
     labels = IOSchema(inputs=["north", "speed"], x_mean=[mean, 0.0], x_scale=[scale, 1.0])
     assert (abs(np.spacing(np.float32(mean))) > 1e-3 * scale) == (warned or double)
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         labels.warn_precision_loss(torch.float64 if double else torch.float32)
-    assert len(found) == warned
-    assert all("few digits of inputs far from zero: north (mean" in str(one) for one in found)
+    assert len(caught) == warned
+    assert all(
+        "few digits of inputs far from zero: north (mean" in str(warning) for warning in caught
+    )
     if warned and scale == 3.0:
         with pytest.warns(UserWarning, match="north"):
             to_program(model(), tmp_path / "m.pt2", fixed_dt=1.0, schema=labels, scaled=True)

@@ -48,9 +48,9 @@ def test_it_is_where_the_cells_start(initial, dtype, tmp_path):
     rnn = tauflow.GNODE(2, 4, initial_state=initial).to(dtype)
     draw_starts(rnn)
     x = torch.randn(3, 2)
-    found = exported_initial_state(facts_of(rnn, tmp_path), x)
+    state = exported_initial_state(facts_of(rnn, tmp_path), x)
     expected = rnn.cell.initial_state(x.to(dtype))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(state, expected)
 
 
 def test_layers_follow_each_other(tmp_path):
@@ -69,20 +69,20 @@ def test_tokens_are_whole_numbers_and_states_are_not(tmp_path):
     rnn = tauflow.GNODE(5, 4, initial_state="learned")
     draw_starts(rnn)
     model = SequenceModel(rnn, 2, vocabulary=7)
-    found = exported_initial_state(facts_of(model, tmp_path), torch.tensor([[3], [6]]))
-    torch.testing.assert_close(found, rnn.cell.initial_state(torch.zeros(2, 5)))
-    assert found.abs().max() < 10
-    assert bool((found != found.round()).any())
+    state = exported_initial_state(facts_of(model, tmp_path), torch.tensor([[3], [6]]))
+    torch.testing.assert_close(state, rnn.cell.initial_state(torch.zeros(2, 5)))
+    assert state.abs().max() < 10
+    assert bool((state != state.round()).any())
 
 
 def test_what_it_cannot_say_is_refused(tmp_path):
     rnn = tauflow.GNODE(2, 4, initial_state="affine", num_layers=2)
-    facts = facts_of(rnn, tmp_path)
+    metadata = facts_of(rnn, tmp_path)
     for shape in ((3, 5, 2), (2,), (3, 4)):
         with pytest.raises(ShapeError, match=r"x has shape \(.*\(B, I\) with I = 2. Of sequences"):
-            exported_initial_state(facts, torch.zeros(shape))
+            exported_initial_state(metadata, torch.zeros(shape))
     with pytest.raises(ArgumentError, match="the state of layer 1 starts as a function of what"):
-        exported_initial_state(facts, torch.zeros(3, 2))
+        exported_initial_state(metadata, torch.zeros(3, 2))
     with pytest.raises(ArgumentError, match="metadata is no description of an exported model"):
         exported_initial_state({}, torch.zeros(3, 2))
 
@@ -90,8 +90,8 @@ def test_what_it_cannot_say_is_refused(tmp_path):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("threshold", [0.0, 2.0, 30.0])
 def test_a_start_that_is_affine_in_places_only_has_no_formula(threshold, tmp_path):
-    facts = facts_of(tauflow.RNN(Bent(1, 2, threshold=threshold)), tmp_path)
-    assert facts["state"][0]["initial"] is None
+    metadata = facts_of(tauflow.RNN(Bent(1, 2, threshold=threshold)), tmp_path)
+    assert metadata["state"][0]["initial"] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -14,10 +14,12 @@ def run_rows(numbers, heads, dt, weights, after):
 
 
 @kernel(source_folders=("cfc",))
-def pull_back_rows(numbers, heads, dt, weights, pulls, to_dt, delta, own):
+def pull_back_rows(numbers, heads, dt, weights, pulls, to_dt, delta, own_scratch):
     code, everywhere = unpack_code(numbers), np.empty(0, np.bool_)
     dt_gradients(code, weights, heads, dt, everywhere, pulls, to_dt)
-    cfc_gate_backward(code, weights, heads, dt, everywhere, pulls, delta, (own[0], own[1]))
+    cfc_gate_backward(
+        code, weights, heads, dt, everywhere, pulls, delta, (own_scratch[0], own_scratch[1])
+    )
 
 
 @kernel

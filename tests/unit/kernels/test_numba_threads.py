@@ -127,7 +127,7 @@ def test_compilation_is_announced_once(caplog, tmp_path, monkeypatch):
         log_compilation("test", double)
     (record,) = caplog.records
     assert "compiling the test kernels once, some 5 to 20 seconds" in record.message
-    assert record.levelname == "WARNING"  # which is shown where nobody set up logging
+    assert record.levelname == "WARNING"  # which is shown where logging is not set up
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog):

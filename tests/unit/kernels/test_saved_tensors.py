@@ -9,7 +9,7 @@ B, T, D, N = 3, 12, 3, 5
 
 
 def packed(tensor):
-    """Keep values and shape, in an order of its own, as torch.autograd.graph.save_on_cpu does."""
+    """Keep values and shape, in another order, as torch.autograd.graph.save_on_cpu does."""
     return torch.empty(tensor.size(), dtype=tensor.dtype).copy_(tensor)
 
 

@@ -73,10 +73,10 @@ def test_padding_changes_nothing_and_rows_are_alone(rnn, filler):
 
 def test_a_state_carries_on_with_gaps_and_with_times():
     model, (x, dt) = small(), videos()
-    whole, end = model(x, dt=dt)
+    full, end = model(x, dt=dt)
     first, h = model(x[:, :2], dt=dt[:, :2])
     second, state = model(x[:, 2:], h, dt=dt[:, 2:])
-    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(torch.cat([first, second], 1), full)
     torch.testing.assert_close(state, end)
     by_times, _ = model(x[:, 2:], h, t=dt.cumsum(1)[:, 1:])
     torch.testing.assert_close(by_times, second)

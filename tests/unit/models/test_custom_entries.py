@@ -27,7 +27,7 @@ class DropCell(AbstractCell):
 
 
 class PlainCell(AbstractCell):
-    """Has an option of its own, and no source."""
+    """Has an option, and no source."""
 
     def __init__(self, input_size: int, hidden_size: int, *, rate: float = 1.0) -> None:
         super().__init__(input_size, hidden_size)

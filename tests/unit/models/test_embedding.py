@@ -15,70 +15,70 @@ def model(**options):
 
 
 def test_tokens_are_replaced_by_their_vectors():
-    whole, ids = model(), torch.randint(0, 7, (5, 6, 1))
-    vectors = whole.embedding.table.weight[ids[..., 0]]
+    network, ids = model(), torch.randint(0, 7, (5, 6, 1))
+    vectors = network.embedding.table.weight[ids[..., 0]]
     mask = torch.arange(6).expand(5, 6) >= torch.tensor([0, 1, 2, 3, 5]).unsqueeze(1)
-    y, h = whole(ids, mask=mask)
-    expected, state = whole.rnn(vectors, mask=mask)
-    torch.testing.assert_close(y, whole.head(expected))
+    y, h = network(ids, mask=mask)
+    expected, state = network.rnn(vectors, mask=mask)
+    torch.testing.assert_close(y, network.head(expected))
     torch.testing.assert_close(h, state)
-    torch.testing.assert_close(whole(ids.int(), mask=mask)[0], y)
+    torch.testing.assert_close(network(ids.int(), mask=mask)[0], y)
 
 
 def test_unbatched_and_packed_input():
-    whole, long, short = model(), torch.randint(0, 7, (5, 1)), torch.randint(0, 7, (2, 1))
-    y, _ = whole(pack_sequence([long, short]))
-    torch.testing.assert_close(y[0], whole(long)[0])
-    torch.testing.assert_close(y[1], whole(short)[0])
+    network, long, short = model(), torch.randint(0, 7, (5, 1)), torch.randint(0, 7, (2, 1))
+    y, _ = network(pack_sequence([long, short]))
+    torch.testing.assert_close(y[0], network(long)[0])
+    torch.testing.assert_close(y[1], network(short)[0])
 
 
 def test_vectors_are_drawn_as_in_keras_and_learn():
     table = TokenEmbedding(1000, 50).table.weight
     assert 0.0499 < table.abs().max() <= 0.05
     assert table.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.01)
-    whole, ids = model(), torch.tensor([[[1], [4]]])
-    whole(ids)[0].sum().backward()
-    moved = whole.embedding.table.weight.grad.abs().sum(1) > 0
+    network, ids = model(), torch.tensor([[[1], [4]]])
+    network(ids)[0].sum().backward()
+    moved = network.embedding.table.weight.grad.abs().sum(1) > 0
     assert moved.nonzero().flatten().tolist() == [1, 4]
 
 
 def test_dropout_only_while_training():
-    whole, ids = model(embedding_dropout=0.5), torch.randint(0, 7, (20, 30, 1))
-    assert (whole.embedding(ids) == 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
-    assert (whole.eval().embedding(ids) != 0).all()
+    network, ids = model(embedding_dropout=0.5), torch.randint(0, 7, (20, 30, 1))
+    assert (network.embedding(ids) == 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert (network.eval().embedding(ids) != 0).all()
 
 
 def test_a_saved_model_embeds_alike(tmp_path):
-    whole, ids = model(embedding_dropout=0.1).eval(), torch.randint(0, 7, (2, 3, 1))
-    save(whole, tmp_path / "model.safetensors")
+    network, ids = model(embedding_dropout=0.1).eval(), torch.randint(0, 7, (2, 3, 1))
+    save(network, tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors").eval()
-    assert torch.equal(again(ids)[0], whole(ids)[0])
+    assert torch.equal(again(ids)[0], network(ids)[0])
 
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_padding_may_hold_anything(batched):
-    whole, ids = model(), torch.tensor([[1, 2, -1], [3, 99, -100]]).unsqueeze(-1)
+    network, ids = model(), torch.tensor([[1, 2, -1], [3, 99, -100]]).unsqueeze(-1)
     lengths = torch.tensor([2, 1])
-    want = whole(torch.tensor([[1, 2, 0], [3, 0, 0]]).unsqueeze(-1), lengths=lengths)[0]
+    want = network(torch.tensor([[1, 2, 0], [3, 0, 0]]).unsqueeze(-1), lengths=lengths)[0]
     mask = torch.arange(3) < lengths[:, None]
     if batched:
-        torch.testing.assert_close(whole(ids, lengths=lengths)[0], want)
-        torch.testing.assert_close(whole(ids, mask=mask)[0], want)
+        torch.testing.assert_close(network(ids, lengths=lengths)[0], want)
+        torch.testing.assert_close(network(ids, mask=mask)[0], want)
     else:
-        torch.testing.assert_close(whole(ids[0], lengths=2)[0], want[0])
-        torch.testing.assert_close(whole(ids[1], mask=mask[1])[0], want[1])
+        torch.testing.assert_close(network(ids[0], lengths=2)[0], want[0])
+        torch.testing.assert_close(network(ids[1], mask=mask[1])[0], want[1])
     with pytest.raises(ArgumentError, match="x holds ids from -1 to 99"):
-        whole(ids.clamp(min=-1), mask=torch.ones(2, 3, dtype=torch.bool))
+        network(ids.clamp(min=-1), mask=torch.ones(2, 3, dtype=torch.bool))
 
 
 def test_what_is_no_token_is_refused():
-    whole = model()
+    network = model()
     with pytest.raises(DtypeError, match=r"x has dtype torch\.float32, expected int64 or int32"):
-        whole(torch.zeros(2, 3, 1))
+        network(torch.zeros(2, 3, 1))
     with pytest.raises(ShapeError, match=r"x has shape \(2, 3\), expected \(B, T, 1\), an id per"):
-        whole(torch.zeros(2, 3, dtype=torch.long))
+        network(torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ArgumentError, match=r"ids from 0 to 7, expected 0 to 6\. Enlarge"):
-        whole(torch.arange(8)[None, :, None])
+        network(torch.arange(8)[None, :, None])
     with pytest.raises(ArgumentError, match=r"embedding_dropout=0\.5 without a vocabulary"):
         tauflow.SequenceModel(tauflow.CfC(3, 4), 2, embedding_dropout=0.5)
     with pytest.raises(ArgumentError, match="width must be at least 1"):

@@ -41,8 +41,8 @@ def test_every_cell_answers_each_query_by_itself(name):
     backwards = model.forecast(x, AT.flip(0), **rest).flip(1)
     torch.testing.assert_close(together, backwards, rtol=1e-5, atol=1e-6)
     for row, length in enumerate([7, 3, 1, 5]):
-        own = {k: rest[k][row : row + 1, :length] for k in ("dt", "observed")}
-        alone = model.forecast(x[row : row + 1, :length], AT, **own)
+        options = {k: rest[k][row : row + 1, :length] for k in ("dt", "observed")}
+        alone = model.forecast(x[row : row + 1, :length], AT, **options)
         torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -57,14 +57,14 @@ def test_nothing_that_is_not_observed_counts(name):
     rows = torch.cat([x, torch.randn(4, 3, 3)], 1)
     flags = torch.cat([torch.zeros(4, 7), torch.ones(4, 3)], 1)[..., None]
     tail = torch.zeros(4, 3, 4, dtype=torch.bool)
-    given, _ = model(
+    seen_answers, _ = model(
         torch.cat([rows, flags], -1),
         dt=torch.cat([rest["dt"], AT.diff(prepend=AT[:1] * 0).expand(4, -1)], 1),
         mask=torch.cat([rest["mask"], torch.ones(4, 3, dtype=torch.bool)], 1),
         observed=torch.cat([torch.cat([rest["observed"], rest["mask"][..., None]], -1), tail], 1),
     )
-    torch.testing.assert_close(given[:, 7:], expected, rtol=1e-5, atol=1e-6)
-    assert not given[:, :7].any()
+    torch.testing.assert_close(seen_answers[:, 7:], expected, rtol=1e-5, atol=1e-6)
+    assert not seen_answers[:, :7].any()
 
 
 @torch.no_grad()
@@ -91,11 +91,11 @@ def test_answer_is_one_step_from_the_last_state():
                 torch.tensor([lead]).double(),
                 observed=torch.zeros(1, 3, dtype=torch.bool),
             )
-            ages = [0.0 if one is None else np.log1p(clock + lead - one) for one in age]
+            ages = [0.0 if seen_at is None else np.log1p(clock + lead - seen_at) for seen_at in age]
             phase = np.pi * lead / 5 * np.arange(1, 5)
             times = [lead / 5, np.log1p(lead), *np.sin(phase), *np.cos(phase)]
             read = np.concatenate(
-                [y[0].numpy(), last, [one is not None for one in age], ages, times]
+                [y[0].numpy(), last, [seen_at is not None for seen_at in age], ages, times]
             )
             weights = {k: v.numpy() for k, v in model.head.state_dict().items()}
             hidden = np.maximum(weights["hidden.weight"] @ read + weights["hidden.bias"], 0)
@@ -112,9 +112,9 @@ def test_features_known_in_advance_change_their_own_answer_alone():
     plain = model.forecast(x, AT, **rest)
     torch.testing.assert_close(model.forecast(x, AT, known=known, **rest), plain)
     known[:, 1, 1] = 2.0
-    told = model.forecast(x, AT, known=known, **rest)
-    torch.testing.assert_close(told[:, [0, 2]], plain[:, [0, 2]])
-    assert (told[:, 1] - plain[:, 1]).abs().amax(-1).min() > 1e-3
+    forecast = model.forecast(x, AT, known=known, **rest)
+    torch.testing.assert_close(forecast[:, [0, 2]], plain[:, [0, 2]])
+    assert (forecast[:, 1] - plain[:, 1]).abs().amax(-1).min() > 1e-3
 
 
 def lines(count, seed):
@@ -161,9 +161,9 @@ def test_lines_are_continued_far_better_than_by_their_last_value():
 def test_quantiles_are_learned_around_the_forecast():
     model, batch = forecaster("gru", 1, (0,), spread="quantile"), lines(8, 0)
     rest = {"dt": batch.dt, "mask": None, "observed": None}
-    found = model.quantiles(batch.x, **rest)
-    assert found.shape == (8, 10, 1, len(model.quantile_levels))
-    assert (found[:, 6:].diff(dim=-1) > 0).all()
+    quantiles = model.quantiles(batch.x, **rest)
+    assert quantiles.shape == (8, 10, 1, len(model.quantile_levels))
+    assert (quantiles[:, 6:].diff(dim=-1) > 0).all()
     with pytest.raises(ArgumentError, match="learned no quantiles"):
         forecaster().quantiles(torch.zeros(1, 2, 4))
 
@@ -186,12 +186,12 @@ def forecast_simply(t, v, at, lead_time, periods, gap):
         weight = np.exp(-2 * (distance / (gap / 2)) ** 2 + 2 * np.min((distance / (gap / 2)) ** 2))
         return weight @ v / weight.sum()
 
-    found = [v[-1], v.mean()]
+    features = [v[-1], v.mean()]
     for period in periods:
         lag = period * max(1, np.ceil(lead_time / period - 1e-4))
         phase = (t - at) / period
-        found += [interpolate(t - at + lag), interpolate((phase - np.round(phase)) * period)]
-    return found
+        features += [interpolate(t - at + lag), interpolate((phase - np.round(phase)) * period)]
+    return features
 
 
 @pytest.mark.parametrize("name", ["cfc", "gru-d"])
@@ -236,10 +236,10 @@ def test_mixture_answers_each_query_by_itself_and_moves_with_its_window():
     widths = []
     for level in (0.0, 10.0, 1000.0):
         rows[:, :5, :3] = level
-        found = model.quantiles(rows, dt=gaps)[:, 5:]
-        assert (found.diff(dim=-1) > 0).all()
-        assert (found[..., 4] - level).abs().max() < max(level, 4)
-        widths.append((found[..., -1] - found[..., 0]).min())
+        quantiles = model.quantiles(rows, dt=gaps)[:, 5:]
+        assert (quantiles.diff(dim=-1) > 0).all()
+        assert (quantiles[..., 4] - level).abs().max() < max(level, 4)
+        widths.append((quantiles[..., -1] - quantiles[..., 0]).min())
     assert widths[0] < widths[1] < widths[2]
 
 

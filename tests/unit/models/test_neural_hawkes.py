@@ -83,7 +83,7 @@ def references(model):
 
 def test_the_likelihood_is_that_of_the_equations():
     model = make_model()
-    found = model.log_likelihood(TYPES, T, END, lengths=LENGTHS).detach()
+    likelihoods = model.log_likelihood(TYPES, T, END, lengths=LENGTHS).detach()
     for row, types, t, end, reference in references(model):
         expected = sum(
             math.log(reference.intensity(time, events)[kind])
@@ -93,23 +93,23 @@ def test_the_likelihood_is_that_of_the_equations():
         for events, (start, stop) in enumerate(itertools.pairwise(borders)):
             grid = np.linspace(start, stop, 4001)
             expected -= np.trapezoid(reference.intensity(grid, events).sum(-1), grid)
-        assert float(found[row]) == pytest.approx(expected, abs=1e-5)
+        assert float(likelihoods[row]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_intensities_are_those_of_the_equations():
     model = make_model()
     at = torch.tensor([[5.9, 0.1, 0.5, 2.0], [0.0, 1.0, 3.0, 9.0], [0.0, 1.0, 2.0, 50.0]])
-    found = model.intensity(TYPES, T, at.double(), lengths=LENGTHS).detach()
+    intensities = model.intensity(TYPES, T, at.double(), lengths=LENGTHS).detach()
     for row, _, _, _, reference in references(model):
         for column, time in enumerate(at[row].tolist()):
             expected = reference.intensity(torch.tensor(time).double().item())
-            np.testing.assert_allclose(found[row, column], expected, rtol=1e-6)
+            np.testing.assert_allclose(intensities[row, column], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("now", [None, END])
 def test_the_next_event_is_the_mean_of_its_density(now):
     model = make_model()
-    found = model.predict_next(TYPES, T, lengths=LENGTHS, now=now)
+    forecast = model.predict_next(TYPES, T, lengths=LENGTHS, now=now)
     for row, types, t, end, reference in references(model):
         start = max([0.0, *t]) if now is None else end
         grid = np.linspace(start, start + 60, 60_001)
@@ -120,9 +120,9 @@ def test_the_next_event_is_the_mean_of_its_density(now):
         survival = np.exp(-hazard)
         assert survival[-1] < 1e-9
         mean = start + np.trapezoid(survival, grid)
-        assert float(found.time[row]) == pytest.approx(mean, abs=1e-5)
+        assert float(forecast.time[row]) == pytest.approx(mean, abs=1e-5)
         shares = np.trapezoid(rates * survival[:, None], grid, axis=0)
-        np.testing.assert_allclose(found.probabilities[row], shares, atol=1e-5)
+        np.testing.assert_allclose(forecast.probabilities[row], shares, atol=1e-5)
 
 
 @pytest.mark.parametrize("integral", ["quadrature", "monte-carlo"])
@@ -132,9 +132,9 @@ def test_constant_intensities_are_a_poisson_process(integral):
     with torch.no_grad():
         model.weight.zero_()
         model.log_scale.copy_((rates / math.log(2)).log())
-    found = model.log_likelihood(TYPES, T, END, lengths=LENGTHS, integral=integral, points=2)
+    likelihoods = model.log_likelihood(TYPES, T, END, lengths=LENGTHS, integral=integral, points=2)
     counts = torch.tensor([[1, 2, 1], [0, 2, 0], [0, 0, 0]], dtype=F64)
-    torch.testing.assert_close(found, counts @ rates.log() - rates.sum() * END)
+    torch.testing.assert_close(likelihoods, counts @ rates.log() - rates.sum() * END)
     after = model.predict_next(TYPES, T, lengths=LENGTHS, now=END)
     torch.testing.assert_close(after.time, END + 1 / rates.sum())
     torch.testing.assert_close(after.probabilities, (rates / rates.sum()).expand(3, K))
@@ -183,11 +183,11 @@ class Likelihood(torch.nn.Module):
 
 def test_a_batch_is_its_rows():
     model = make_model()
-    whole = model.log_likelihood(TYPES, T, END, lengths=LENGTHS)
+    likelihoods = model.log_likelihood(TYPES, T, END, lengths=LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         types, t = TYPES[row : row + 1, :length], T[row : row + 1, :length]
         alone = model.log_likelihood(types, t, float(END[row]))
-        torch.testing.assert_close(alone, whole[row : row + 1])
+        torch.testing.assert_close(alone, likelihoods[row : row + 1])
         torch.testing.assert_close(
             model.predict_next(types, t).time[0],
             model.predict_next(TYPES, T, lengths=LENGTHS).time[row],
@@ -199,9 +199,9 @@ def test_rates_far_below_and_above_one_are_finite():
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[400.0], [-400.0], [0.0]]).expand(K, N))
     types, t = torch.tensor([[0, 1, 2, 1]]), torch.tensor([[0.1, 0.2, 5.0, 5.0]])
-    found = model.log_likelihood(types, t, 6.0)
-    found.sum().backward()
-    assert found.isfinite().all()
+    likelihoods = model.log_likelihood(types, t, 6.0)
+    likelihoods.sum().backward()
+    assert likelihoods.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     after = model.predict_next(types, t)
     assert after.time >= 5
@@ -230,13 +230,13 @@ def simulate_by_thinning(rng):
 
 
 def true_likelihood(times, types):
-    found, excited, last = -MU.sum() * SPAN, np.zeros(2), 0.0
+    likelihood, excited, last = -MU.sum() * SPAN, np.zeros(2), 0.0
     for now, kind in zip(times, types, strict=True):
         excited = excited * np.exp(-BETA * (now - last))
-        found += math.log((MU + excited)[kind])
-        found -= ALPHA[:, kind].sum() / BETA * (1 - math.exp(-BETA * (SPAN - now)))
+        likelihood += math.log((MU + excited)[kind])
+        likelihood -= ALPHA[:, kind].sum() / BETA * (1 - math.exp(-BETA * (SPAN - now)))
         excited, last = excited + ALPHA[:, kind], now
-    return found
+    return likelihood
 
 
 @pytest.mark.slow
@@ -266,8 +266,8 @@ def test_a_trained_model_is_nearer_to_a_hawkes_process_than_a_poisson_process_is
             (-fit.sum() / lengths[rows].sum()).backward()
             optimizer.step()
     with torch.no_grad():
-        found = model.log_likelihood(types[test], t[test], SPAN, lengths=lengths[test])
-    mean = float(found.sum()) / events
+        likelihoods = model.log_likelihood(types[test], t[test], SPAN, lengths=lengths[test])
+    mean = float(likelihoods.sum()) / events
     assert truth > poisson + 0.3  # so that there is something to learn
     assert mean > poisson + 0.7 * (truth - poisson)
     assert mean < truth + 0.05
@@ -343,8 +343,8 @@ def test_the_integral_sees_how_fast_the_memory_decays(decay, dtype):
             rate = lambda time, events=events: reference.intensity(time, events).sum()  # noqa: E731
             expected -= quad(rate, low, high)[0]
     t = torch.tensor([t], dtype=dtype)
-    found = model.to(dtype).log_likelihood(torch.tensor([types]), t, end).detach()
-    assert float(found) == pytest.approx(expected, abs=1e-3, rel=1e-6)
+    likelihood = model.to(dtype).log_likelihood(torch.tensor([types]), t, end).detach()
+    assert float(likelihood) == pytest.approx(expected, abs=1e-3, rel=1e-6)
 
 
 def test_training_finds_no_gap_between_the_nodes():
@@ -361,9 +361,9 @@ def test_training_finds_no_gap_between_the_nodes():
         (-model.log_likelihood(types, t, 60.0).sum() / 30).backward()
         optimizer.step()
     with torch.no_grad():
-        found = model.log_likelihood(types, t, 60.0)
+        likelihoods = model.log_likelihood(types, t, 60.0)
         exact = model.double().log_likelihood(types, t.double(), 60.0, points=200)
-    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-3)
+    torch.testing.assert_close(likelihoods.double(), exact, rtol=0, atol=1e-3)
 
 
 def test_the_next_event_after_a_pause_comes_at_once_then():

@@ -14,26 +14,26 @@ def model(**options):
 
 
 def test_prediction_is_the_head_on_the_body():
-    whole, x, dt = model(), torch.randn(4, 6, 3), torch.rand(4, 6)
-    y, h = whole.rnn(x, dt=dt)
-    prediction, state = whole(x, dt=dt)
-    expected = torch.einsum("bth,oh->bto", y, whole.head.weight) + whole.head.bias
+    network, x, dt = model(), torch.randn(4, 6, 3), torch.rand(4, 6)
+    y, h = network.rnn(x, dt=dt)
+    prediction, state = network(x, dt=dt)
+    expected = torch.einsum("bth,oh->bto", y, network.head.weight) + network.head.bias
     torch.testing.assert_close(prediction, expected)
     torch.testing.assert_close(state, h)
 
 
 def test_one_prediction_per_sequence():
-    whole, x = model(return_sequences=False), torch.randn(4, 6, 3)
-    prediction, _ = whole(x, lengths=[6, 1, 3, 0])
+    network, x = model(return_sequences=False), torch.randn(4, 6, 3)
+    prediction, _ = network(x, lengths=[6, 1, 3, 0])
     assert prediction.shape == (4, 50)
-    alone, _ = whole(x[2:3, :3])
+    alone, _ = network(x[2:3, :3])
     torch.testing.assert_close(prediction[2:3], alone)
 
 
 def test_a_packed_sequence_stays_packed():
-    whole, long, short = model(), torch.randn(5, 3), torch.randn(2, 3)
-    packed, _ = whole(pack_sequence([long, short]))
-    padded, _ = whole(torch.stack([long, torch.cat([short, torch.zeros(3, 3)])]), lengths=[5, 2])
+    network, long, short = model(), torch.randn(5, 3), torch.randn(2, 3)
+    packed, _ = network(pack_sequence([long, short]))
+    padded, _ = network(torch.stack([long, torch.cat([short, torch.zeros(3, 3)])]), lengths=[5, 2])
     assert isinstance(packed, PackedSequence)
     unpacked, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
     torch.testing.assert_close(unpacked[0], padded[0])
@@ -97,10 +97,10 @@ def test_predictions_of_tokens_come_one_by_one():
     ids = torch.randint(0, 9, (2, 4, 1))
     stream, h = model.stream(2), None
     for k in range(4):
-        found = stream.step(ids[:, k])
+        prediction = stream.step(ids[:, k])
         y, h = model.step(ids[:, k], h)
-        torch.testing.assert_close(found, y.detach())
-    torch.testing.assert_close(found, model(ids)[0].detach())
+        torch.testing.assert_close(prediction, y.detach())
+    torch.testing.assert_close(prediction, model(ids)[0].detach())
     assert stream.step(ids[:, 0].numpy()).shape == (2, 2)
 
 

@@ -33,12 +33,12 @@ def test_the_head_reads_the_output_of_the_body_and_the_static_inputs(per_step):
     model = SequenceModel(StaticInputs(rnn, [2, 0]), 2)
     x, lengths = torch.randn(5, 6, 3), torch.tensor([6, 5, 1, 3, 2])
     x[..., [0, 2]] = x[:, :1, [0, 2]]
-    found, h = model(x, lengths=lengths)
+    prediction, h = model(x, lengths=lengths)
     y, expected_h = rnn(x, lengths=lengths)
     weight, bias = model.head.weight, model.head.bias
     static = x[..., [2, 0]] if per_step else x[:, 0, [2, 0]]
     expected = linear(y, weight[:, :4], bias) + linear(static, weight[:, 4:])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(prediction, expected)
     torch.testing.assert_close(h, expected_h)
 
 
@@ -60,13 +60,13 @@ def test_a_table_says_which_inputs_are_static_texts_too():
 def test_an_estimator_learns_from_it_what_is_static_and_keeps_it(tmp_path):
     table = visits()
     options = {"hidden_size": 4, "epochs": 30, "lr": 0.02, "random_state": 0, "ensemble": 1}
-    found = SequenceRegressor(model="gru", options={"static_to_head": True}, **options)
-    found.fit(table, "y", **SAID)
-    assert isinstance(found.module_.rnn, StaticInputs)
-    assert found.score(table, "y") > 0.9
-    found.save(tmp_path / "e.safetensors")
+    regressor = SequenceRegressor(model="gru", options={"static_to_head": True}, **options)
+    regressor.fit(table, "y", **SAID)
+    assert isinstance(regressor.module_.rnn, StaticInputs)
+    assert regressor.score(table, "y") > 0.9
+    regressor.save(tmp_path / "e.safetensors")
     again = SequenceRegressor.load(tmp_path / "e.safetensors")
-    np.testing.assert_array_equal(again.predict(table), found.predict(table))
+    np.testing.assert_array_equal(again.predict(table), regressor.predict(table))
 
 
 def test_a_predictor_of_a_table_keeps_it(tmp_path):
@@ -86,10 +86,10 @@ def test_bodies_and_inputs_that_do_not_fit_are_refused():
             StaticInputs(rnn, places)
     with pytest.raises(ArgumentError, match="its own head"):
         StaticInputs(tauflow.models.RNNVAE(3, 4), [0])
-    own = tauflow.GRU(3, 4)
-    own.training_loss = print
+    rnn_with_loss = tauflow.GRU(3, 4)
+    rnn_with_loss.training_loss = print
     with pytest.raises(ArgumentError, match="its own loss"):
-        StaticInputs(own, [0])
+        StaticInputs(rnn_with_loss, [0])
     packed = torch.nn.utils.rnn.pack_sequence([torch.randn(4, 3)])
     with pytest.raises(ArgumentError, match="padded sequences"):
         StaticInputs(rnn, [0])(packed)

@@ -53,8 +53,8 @@ def test_one_legend_takes_the_place_of_those_that_axes_have():
     for ax, label in ((left, "a"), (middle, "b"), (right, "c")):
         ax.plot([0, 1], label=label)
     left.legend()
-    (own,) = right.plot([1, 0], label="_hidden")
-    right.legend(handles=[own], labels=["by hand"])
+    (curve,) = right.plot([1, 0], label="_hidden")
+    right.legend(handles=[curve], labels=["by hand"])
     merge_legends(figure, [left, middle, right])
     assert left.get_legend() is right.get_legend() is None
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "c"]

@@ -43,7 +43,7 @@ def runs(tmp_path_factory):
     return {
         task: run_task(
             Run(
-                CsvFile(file, TableOptions(**SAID, **said)),
+                CsvFile(file, TableOptions(**SAID, **options)),
                 "gru",
                 hidden_size=3,
                 recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=8),
@@ -51,5 +51,5 @@ def runs(tmp_path_factory):
                 progress=False,
             )
         )
-        for task, said in TASKS.items()
+        for task, options in TASKS.items()
     }

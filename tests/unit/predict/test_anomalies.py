@@ -13,13 +13,13 @@ def test_values_are_compared_with_their_forecasts(runs, table):
     changed = table.copy()
     place = int(np.flatnonzero(table["patient"] == 3)[-1])  # no row of the patient comes after it
     changed.loc[place, "b"] = 500.0
-    found = predictor.score_anomalies(changed, calibrate_on=table)
-    assert list(found)[:2] == ["patient", "hours"]
-    worst = found.loc[found["score"].abs().idxmax()]
+    scores = predictor.score_anomalies(changed, calibrate_on=table)
+    assert list(scores)[:2] == ["patient", "hours"]
+    worst = scores.loc[scores["score"].abs().idxmax()]
     assert worst["hours"] == table.loc[place, "hours"]
     assert (worst["feature"], worst["value"]) == ("b", pytest.approx(500.0))
     there = table[["a", "b"]].notna().to_numpy() & table.duplicated("patient").to_numpy()[:, None]
-    assert len(found) == there.sum()
+    assert len(scores) == there.sum()
     forecasts = predictor.predict(table, lead_time=1.0)
     before = forecasts.groupby("patient")[["b"]].shift().assign(hours=table["hours"]).dropna()
     calm = predictor.score_anomalies(table).query("feature == 'b'")
@@ -45,11 +45,13 @@ def test_values_of_a_sensor_that_never_moved_in_training_are_those_of_the_table(
     predictor = tauflow.Predictor.from_data(model, data)
     new = table[table["who"] < 10].astype({"a": float})
     new.loc[3, ["a", "stuck"]] = [40.0000001, 9.0]
-    found = predictor.score_anomalies(new).set_index(["who", "hour", "feature"])
-    assert found.loc[(0, 3, "stuck"), "value"] == 9.0
-    assert found.loc[(0, 3, "stuck"), "probability"] == found["probability"].min()
-    assert found.loc[(0, 3, "a"), "value"] == 40.0000001
-    told = predictor.explain(new[new["who"] == 0], output="a").values.set_index(["feature", "hour"])
-    assert told.loc[("stuck", 3), "value"] == 9.0
-    assert told.loc[("stuck", 3), "attribution"] == 0.0
-    assert (told.loc["state", "value"] == "up").all()
+    scores = predictor.score_anomalies(new).set_index(["who", "hour", "feature"])
+    assert scores.loc[(0, 3, "stuck"), "value"] == 9.0
+    assert scores.loc[(0, 3, "stuck"), "probability"] == scores["probability"].min()
+    assert scores.loc[(0, 3, "a"), "value"] == 40.0000001
+    explained = predictor.explain(new[new["who"] == 0], output="a").values.set_index(
+        ["feature", "hour"]
+    )
+    assert explained.loc[("stuck", 3), "value"] == 9.0
+    assert explained.loc[("stuck", 3), "attribution"] == 0.0
+    assert (explained.loc["state", "value"] == "up").all()

@@ -27,8 +27,8 @@ def visits(count=90):
 
 def trained(target, count=1, spread=None, table=None, **more):
     table = visits() if table is None else table
-    said = {"id": "id", "time": "time", "features": ["a"], **more}
-    data = from_table(table, **({"target": target, **said} if target else said))
+    options = {"id": "id", "time": "time", "features": ["a"], **more}
+    data = from_table(table, **({"target": target, **options} if target else options))
     members = []
     for seed in range(count):
         torch.manual_seed(seed)
@@ -56,8 +56,8 @@ def test_a_threshold_decides_and_is_kept_in_the_file(tmp_path):
     assert list(tidy) == ["id", "target", "class", "probability", "predicted"]
     assert tidy["id"].tolist() == np.repeat(np.arange(20), 2).tolist()
     assert tidy.groupby("id")["probability"].sum().to_numpy() == pytest.approx(np.ones(20))
-    told = tidy[tidy["predicted"]].set_index("id")["class"]
-    assert told.tolist() == again.predict(new)["died"].tolist()
+    decisions = tidy[tidy["predicted"]].set_index("id")["class"]
+    assert decisions.tolist() == again.predict(new)["died"].tolist()
     always = Predictor.from_data(model, data, threshold=0.0, positive=0)
     assert set(always.predict(new)["died"]) == {"no"}
 
@@ -94,8 +94,8 @@ def test_tidy_forecasts_say_which_time_they_are_for():
     hours = pandas.date_range("2024-01-30", periods=400, freq="h").astype(str)
     table = {"id": np.zeros(400, int), "time": hours, "a": rng.normal(size=400)}
     table["b"] = 5 + rng.normal(size=400)
-    said = {"features": ["a", "b"], "window": 12, "horizon": 3, "split_by": "time"}
-    model, data = trained(None, table=table, task="next-step", **said)
+    options = {"features": ["a", "b"], "window": 12, "horizon": 3, "split_by": "time"}
+    model, data = trained(None, table=table, task="next-step", **options)
     predictor = Predictor.from_data(model, data, intervals=True)
     new = {name: cells[:30] for name, cells in table.items()}
     tidy = predictor.predict(new, interval=0.5, tidy=True)
@@ -146,9 +146,11 @@ def test_a_damaged_file_is_refused(tmp_path):
 
     model, data = trained("dose")
     Predictor.from_data(model, data, intervals=True).save(tmp_path / "p")
-    tensors, facts = read_tensor_file(tmp_path / "p", "predictor", error=ModelFileError, advice="")
+    tensors, metadata = read_tensor_file(
+        tmp_path / "p", "predictor", error=ModelFileError, advice=""
+    )
     for change in ({"counts": [3, 3]}, {"scores": [[["a"]]]}, {"levels": [0.1, 0.5, 0.9]}):
-        facts["certainty"]["conformal"].update(change)
-        write_tensor_file(tmp_path / "q", "predictor", tensors, facts)
+        metadata["certainty"]["conformal"].update(change)
+        write_tensor_file(tmp_path / "q", "predictor", tensors, metadata)
         with pytest.raises(ModelFileError, match="is damaged"):
             load_predictor(tmp_path / "q")

@@ -15,7 +15,7 @@ SAID = {"id": "patient", "time": "hours", "static": ["age", "sex"]}
 
 
 def visits(count=30):
-    """Return irregular visits; y is in a unit of its own, and age and sex are static."""
+    """Return irregular visits; y is in another unit, and age and sex are static."""
     rng = np.random.default_rng(0)
     rows = []
     for patient in range(count):
@@ -49,7 +49,7 @@ def table():
 @pytest.fixture(scope="module")
 def trained(table):
     """Return the predictors of a trained network, of values and of classes."""
-    found = {}
+    predictors = {}
     for target, loss in (("y", "mse"), ("ill", "cross_entropy")):
         other = "ill" if target == "y" else "y"
         data = from_table(table.drop(columns=other), target=target, missing="inputs", **SAID)
@@ -58,8 +58,8 @@ def trained(table):
         model = tauflow.SequenceModel(cell, len(data.schema.outputs))
         recipe = tauflow.Recipe(epochs=15, lr=0.02, batch_size=8)
         tauflow.train(model, train=data.train, valid=data.valid, loss=loss, recipe=recipe)
-        found[target] = Predictor.from_data(model, data)
-    return found
+        predictors[target] = Predictor.from_data(model, data)
+    return predictors
 
 
 def test_the_planted_feature_and_time_are_found(table):
@@ -67,17 +67,17 @@ def test_the_planted_feature_and_time_are_found(table):
     predictor = Predictor.from_data(FirstValue(data), data)
     first = table.groupby("patient").head(1)
     for method in ("integrated_gradients", "occlusion"):
-        found = predictor.explain(table, method=method)
-        moved = found.values[found.values["attribution"].abs() > 1e-3]
+        explanation = predictor.explain(table, method=method)
+        moved = explanation.values[explanation.values["attribution"].abs() > 1e-3]
         assert set(moved["feature"]) == {"b"}
         assert moved["hours"].isin(first["hours"]).all()
         merged = moved.merge(first, on=["patient", "hours"])
         assert len(merged) == len(moved) > 20
         mean = float(data.schema.x_mean[data.schema.inputs.index("b")])
         np.testing.assert_allclose(merged["attribution"], 30 * (merged["b"] - mean), rtol=1e-3)
-        assert found.summarize()["feature"].iloc[0] == "b"
-        assert found.summarize()["share"].iloc[0] > 0.999
-    by_missing = found.values.query("feature == 'a'")
+        assert explanation.summarize()["feature"].iloc[0] == "b"
+        assert explanation.summarize()["share"].iloc[0] > 0.999
+    by_missing = explanation.values.query("feature == 'a'")
     last = table.dropna(subset="a").merge(table.groupby("patient").tail(1)[["patient", "hours"]])
     moved = by_missing[by_missing["attribution_measured"].abs() > 1e-3]
     assert (
@@ -93,21 +93,23 @@ def test_the_planted_feature_and_time_are_found(table):
 
 
 def test_contributions_add_up_in_the_unit_of_the_table(table, trained):
-    found = trained["y"].explain(table)
-    total = found.values.groupby("patient")["attribution"].sum()
-    gap = found.answers["answer"] - found.answers["baseline"]
+    explanation = trained["y"].explain(table)
+    total = explanation.values.groupby("patient")["attribution"].sum()
+    gap = explanation.answers["answer"] - explanation.answers["baseline"]
     assert gap.abs().max() > 5
-    np.testing.assert_allclose(total, gap - found.answers["residual"], rtol=1e-4, atol=1e-3)
-    whole = found.values.groupby("patient")["attribution"].apply(lambda one: one.abs().sum())
-    assert (found.answers["residual"].abs() <= 0.011 * whole.to_numpy()).all()
+    np.testing.assert_allclose(total, gap - explanation.answers["residual"], rtol=1e-4, atol=1e-3)
+    sizes = explanation.values.groupby("patient")["attribution"].apply(
+        lambda attributions: attributions.abs().sum()
+    )
+    assert (explanation.answers["residual"].abs() <= 0.011 * sizes.to_numpy()).all()
     answers = trained["y"].predict(table)
-    np.testing.assert_allclose(found.answers["answer"], answers["y"], rtol=1e-4)
-    kept = table[["a", "b"]].notna().to_numpy().sum() + 2 * table["patient"].nunique()
-    assert len(found.values) == kept
-    static = found.values[found.values["feature"] == "sex"]
+    np.testing.assert_allclose(explanation.answers["answer"], answers["y"], rtol=1e-4)
+    count = table[["a", "b"]].notna().to_numpy().sum() + 2 * table["patient"].nunique()
+    assert len(explanation.values) == count
+    static = explanation.values[explanation.values["feature"] == "sex"]
     assert static["hours"].isna().all()
     assert static["value"].tolist() == table.groupby("patient")["sex"].first().tolist()
-    values = found.values.query("feature == 'b'")["value"].astype(float)
+    values = explanation.values.query("feature == 'b'")["value"].astype(float)
     np.testing.assert_allclose(values, table["b"], rtol=1e-5, atol=1e-6)
 
 
@@ -115,13 +117,13 @@ def test_contributions_add_up_in_the_unit_of_the_table(table, trained):
 def test_occlusion_is_what_a_changed_table_is_answered(table, trained, target, column):
     predictor = trained[target]
     part = table[table["patient"] == 3].reset_index(drop=True)
-    found = predictor.explain(part, method="occlusion", output=column)
+    explanation = predictor.explain(part, method="occlusion", output=column)
     ask = predictor.predict if target == "y" else predictor.predict_proba
 
     def answer(changed):
         return float(ask(changed)[column].iloc[0])
 
-    for _, row in found.values.iterrows():
+    for _, row in explanation.values.iterrows():
         feature = row["feature"]
         here = part["hours"] == row["hours"] if row["hours"] == row["hours"] else part["hours"] > 0
         emptied = part.assign(**{feature: part[feature].mask(here)})
@@ -139,9 +141,11 @@ def test_occlusion_is_what_a_changed_table_is_answered(table, trained, target, c
 
 
 def test_the_class_that_is_predicted_is_explained_unless_another_is_named(table, trained):
-    found = trained["ill"].explain(table, ids=[3, "4"])
-    assert found.answers["patient"].tolist() == [3, 4]
-    assert found.answers["output"].tolist() == trained["ill"].predict(table)["ill"][3:5].tolist()
+    explanation = trained["ill"].explain(table, ids=[3, "4"])
+    assert explanation.answers["patient"].tolist() == [3, 4]
+    assert (
+        explanation.answers["output"].tolist() == trained["ill"].predict(table)["ill"][3:5].tolist()
+    )
     other = trained["ill"].explain(table, ids=[3, 4], output="no")
     assert other.answers["output"].tolist() == ["no", "no"]
     np.testing.assert_allclose(
@@ -154,36 +158,36 @@ def test_next_rows_are_explained_by_name(runs):
     table = pandas.DataFrame({"patient": [1, 1, 1], "hours": [0.0, 1.0, 2.5], "a": 0.1, "b": 0.2})
     with pytest.raises(ArgumentError, match=r"several values to predict, a, b\. Name the one"):
         predictor.explain(table, lead_time=1.0)
-    found = predictor.explain(table, lead_time=1.0, output="b")
+    explanation = predictor.explain(table, lead_time=1.0, output="b")
     last = predictor.predict(table, lead_time=1.0).iloc[-1]
-    assert found.answers["answer"].iloc[0] == pytest.approx(last["b"], rel=1e-4)
-    assert set(found.values["feature"]) == {"a", "b"}
+    assert explanation.answers["answer"].iloc[0] == pytest.approx(last["b"], rel=1e-4)
+    assert set(explanation.values["feature"]) == {"a", "b"}
 
 
 def test_a_picture_shows_one_id(table, trained):
-    found = trained["y"].explain(table, ids=[3, 4])
-    figure = found.plot(3)
+    explanation = trained["y"].explain(table, ids=[3, 4])
+    figure = explanation.plot(3)
     titles = {ax.get_title(loc="left") for ax in figure.axes}
     assert {"a", "b", "age = 3", "sex = m"} <= titles
     assert "patient 3" in figure.get_suptitle()
     with pytest.raises(ArgumentError, match="2 ids: say which"):
-        found.plot()
+        explanation.plot()
     with pytest.raises(UnknownNameError, match="id"):
-        found.plot(7)
+        explanation.plot(7)
     plt.close(figure)
 
 
 def test_dates_are_drawn_from_the_first_row_on(table):
     days = pandas.Timestamp("2024-03-01") + pandas.to_timedelta(table["hours"], "h")
     dated = table.drop(columns=["ill", "age"]).assign(hours=days.astype(str))
-    said = {"id": "patient", "time": "hours", "time_unit": "hours", "features": ["b", "sex"]}
-    data = from_table(dated, target="y", static=["sex"], **said)
+    options = {"id": "patient", "time": "hours", "time_unit": "hours", "features": ["b", "sex"]}
+    data = from_table(dated, target="y", static=["sex"], **options)
     model = tauflow.SequenceModel(tauflow.GRUD(3, 2, return_sequences=False), 1)
-    found = Predictor.from_data(model, data).explain(dated, ids=[3])
+    explanation = Predictor.from_data(model, data).explain(dated, ids=[3])
     part = table[table["patient"] == 3]
-    moved = found.values.query("feature == 'b'")
+    moved = explanation.values.query("feature == 'b'")
     assert moved["hours"].tolist() == dated["hours"][part.index].tolist()
-    figure = found.plot()
+    figure = explanation.plot()
     axes = next(ax for ax in figure.axes if ax.get_lines())
     np.testing.assert_allclose(
         axes.get_lines()[0].get_xdata(), part["hours"] - part["hours"].iloc[0], atol=1e-3
@@ -198,6 +202,6 @@ def test_bad_input_is_named(table, trained):
     with pytest.raises(UnknownNameError, match="output"):
         trained["ill"].explain(table, output="maybe")
     with pytest.raises(UnknownNameError, match="id"):
-        trained["ill"].explain(table, ids=["nobody"])
+        trained["ill"].explain(table, ids=["absent"])
     with pytest.raises(ArgumentError, match="a predictor of a table and a SequenceBatch"):
         trained["y"].permutation_importance(table)

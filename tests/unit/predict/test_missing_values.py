@@ -35,14 +35,14 @@ def gappy(complete):
 
 def of_nan(model, info, frame):
     """Return a model's probabilities for each patient, told by NaN in x what is missing, (B, C)."""
-    found = []
-    for _, own in frame.groupby("patient"):
-        x = (torch.tensor(own[["a", "b"]].to_numpy()) - info.x_mean) / info.x_scale
-        t = torch.tensor(own["hours"].to_numpy()) / info.gap
+    probabilities = []
+    for _, rows in frame.groupby("patient"):
+        x = (torch.tensor(rows[["a", "b"]].to_numpy()) - info.x_mean) / info.x_scale
+        t = torch.tensor(rows["hours"].to_numpy()) / info.gap
         with torch.no_grad():
             y, _ = model.eval()(x.float().unsqueeze(0), t=t.unsqueeze(0))
-        found.append(y[0].softmax(-1))
-    return torch.stack(found).numpy()
+        probabilities.append(y[0].softmax(-1))
+    return torch.stack(probabilities).numpy()
 
 
 BODIES = {
@@ -62,10 +62,10 @@ def test_models_that_take_it_are_told(name, complete, gappy, tmp_path):
     assert np.abs(expected - filled).max() > 1e-3  # else nothing would be tested
     # The file says of the batches, as older ones do, that they did not tell what was missing.
     predictor.save(tmp_path / "p.safetensors")
-    for one in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
-        assert one.observed is False
-        found = one.predict_proba(gappy)[list(data.schema.outputs)]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    for each in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
+        assert each.observed is False
+        probabilities = each.predict_proba(gappy)[list(data.schema.outputs)]
+        np.testing.assert_allclose(probabilities, expected, atol=1e-6)
 
 
 def test_a_run_of_such_a_model_leaves_a_predictor_that_answers(complete, gappy, tmp_path):
@@ -81,9 +81,9 @@ def test_a_run_of_such_a_model_leaves_a_predictor_that_answers(complete, gappy, 
             progress=False,
         )
     )
-    found = tauflow.load_predictor(run.directory).predict_proba(tmp_path / "new.csv")
+    probabilities = tauflow.load_predictor(run.directory).predict_proba(tmp_path / "new.csv")
     expected = of_nan(run.model, run.data.schema, gappy)
-    np.testing.assert_allclose(found[list(run.data.schema.outputs)], expected, atol=1e-6)
+    np.testing.assert_allclose(probabilities[list(run.data.schema.outputs)], expected, atol=1e-6)
 
 
 class Wrapped(nn.Module):

@@ -26,7 +26,7 @@ def called(table, *classes, per_step=False):
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "twice", "before"),
+    ("change", "options", "twice", "before"),
     [
         (lambda t: called(t, "patient", "x"), {}, "patient", "'patient',"),
         (lambda t: called(t, "x", "hours", per_step=True), {}, "hours", "'patient', 'hours',"),
@@ -58,17 +58,17 @@ def called(table, *classes, per_step=False):
     ],
     ids=["id", "time", "no time", "next step", "horizon"],
 )
-def test_tables_whose_answers_would_are_refused(change, said, twice, before, table):
-    said = {"target": "died", **SAID, **said}
+def test_tables_whose_answers_would_are_refused(change, options, twice, before, table):
+    options = {"target": "died", **SAID, **options}
     twice = twice.replace("+", r"\+")
     with pytest.raises(ArgumentError, match=f"two columns called '{twice}': .* with {before}"):
-        from_table(change(table), **said)
+        from_table(change(table), **options)
 
 
 def test_names_of_columns_that_are_not_in_the_answers_are_free(table):
     data = from_table(called(table, "hours", "row"), target="died", **SAID)
-    found = untrained(data).predict_proba(table)
-    assert list(found) == ["patient", "hours", "row"]
+    answers = untrained(data).predict_proba(table)
+    assert list(answers) == ["patient", "hours", "row"]
 
 
 def test_a_predictor_of_an_older_version_refuses_chances_alone(table, tmp_path):

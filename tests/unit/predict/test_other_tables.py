@@ -42,13 +42,13 @@ HOW = {"points": {"delimiter": ",", "decimal": "."}, "commas": {"delimiter": ";"
 
 
 @pytest.mark.parametrize("learned", ["points", "commas"])
-@pytest.mark.parametrize("given", ["points", "commas", "frame", "parquet"])
-def test_delimiter_and_decimals_are_of_each_table(learned, given, files):
+@pytest.mark.parametrize("read", ["points", "commas", "frame", "parquet"])
+def test_delimiter_and_decimals_are_of_each_table(learned, read, files):
     data = read_csv(files[learned], features=["a"], **HOW[learned], **SAID)
-    model, said = predictor(data), {} if given == learned else HOW.get(given, {})
-    found, same = model.predict(files[given], **said), model.predict(files[learned])
-    assert found.astype(same.dtypes).equals(same)
-    ids, batch = transform_table(data, files[given], **said)
+    model, options = predictor(data), {} if read == learned else HOW.get(read, {})
+    predictions, same = model.predict(files[read], **options), model.predict(files[learned])
+    assert predictions.astype(same.dtypes).equals(same)
+    ids, batch = transform_table(data, files[read], **options)
     again, others = transform_table(data, files[learned])
     assert ids == again
     assert torch.equal(batch.x, others.x)
@@ -71,12 +71,12 @@ def test_new_variables_matter_where_all_were_features(visits, saved, tmp_path):
     visits["b"] = visits["a"] + 1
     long = visits.melt(["patient", "hours", "level"], ["a", "b"])
     new = pandas.concat([long, long.tail(1).assign(variable="new code", value=7.0)])
-    said = {"long": ["variable", "value"], **SAID}
-    named = predictor(from_table(long, features=["a", "b"], **said))
-    everything = predictor(from_table(long, **said))
+    options = {"long": ["variable", "value"], **SAID}
+    named = predictor(from_table(long, features=["a", "b"], **options))
+    everything = predictor(from_table(long, **options))
     if saved:
-        for number, one in enumerate([named, everything]):
-            one.save(tmp_path / str(number))
+        for number, trained in enumerate([named, everything]):
+            trained.save(tmp_path / str(number))
         named, everything = (tauflow.load_predictor(tmp_path / str(n)) for n in range(2))
     assert named.predict(new).equals(named.predict(long))
     with pytest.raises(DataError, match="holds the variable 'new code', which the table of the"):

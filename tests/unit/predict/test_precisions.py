@@ -14,9 +14,9 @@ from tauflow.predict import Predictor
 SAID = {"id": "patient", "time": "hours", "features": ["b"]}
 
 
-def untrained(table, **said):
+def untrained(table, **options):
     """Return the predictor of a model in single precision."""
-    data = from_table(table, **SAID, **said)
+    data = from_table(table, **SAID, **options)
     torch.manual_seed(0)
     rnn = tauflow.CfC(data.card.input_size, 4, return_sequences=data.card.per_step)
     return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
@@ -24,13 +24,15 @@ def untrained(table, **said):
 
 def by_hand(predictor, table):
     """Return what a model in double precision says of each patient, (B, O), scaled here."""
-    info, found = predictor.schema, []
-    for _, own in table.groupby("patient"):
-        x = (torch.tensor(own[["b"]].to_numpy()) - info.x_mean) / info.x_scale
-        gaps = np.diff(own["hours"], prepend=own["hours"].iloc[0]) / info.gap
+    info, predictions = predictor.schema, []
+    for _, rows in table.groupby("patient"):
+        x = (torch.tensor(rows[["b"]].to_numpy()) - info.x_mean) / info.x_scale
+        gaps = np.diff(rows["hours"], prepend=rows["hours"].iloc[0]) / info.gap
         with torch.no_grad():
-            found.append(predictor.model(x.unsqueeze(0), dt=torch.from_numpy(gaps).unsqueeze(0))[0])
-    return torch.cat(found)
+            predictions.append(
+                predictor.model(x.unsqueeze(0), dt=torch.from_numpy(gaps).unsqueeze(0))[0]
+            )
+    return torch.cat(predictions)
 
 
 @pytest.mark.parametrize("reload", [False, True])
@@ -41,18 +43,18 @@ def test_chances_in_double_precision(reload, table, tmp_path):
         predictor.save(tmp_path / "p.safetensors")
         predictor = tauflow.load_predictor(tmp_path / "p.safetensors")
         predictor.model.eval()
-    found = predictor.predict_proba(table)[["no", "yes"]].to_numpy()
+    probabilities = predictor.predict_proba(table)[["no", "yes"]].to_numpy()
     expected = by_hand(predictor, table).softmax(-1).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-13)
 
 
 def test_values_keep_the_digits_of_double_precision(table):
     dose = table["patient"] * 1e3 / 7
     predictor = untrained(table.assign(dose=dose), target="dose", task="regression")
     predictor.model.double().eval()
-    found = predictor.predict(table)["dose"].to_numpy()
+    doses = predictor.predict(table)["dose"].to_numpy()
     expected = predictor.schema.unscale(by_hand(predictor, table))[:, 0].numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    np.testing.assert_allclose(doses, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -60,9 +62,9 @@ def test_half_precision_answers_about_what_single_does(dtype, table):
     predictor = untrained(table, target="died")
     expected = predictor.predict_proba(table)[["no", "yes"]].to_numpy()
     predictor.model.to(dtype)
-    found = predictor.predict_proba(table)[["no", "yes"]].to_numpy()
-    np.testing.assert_allclose(found, expected, atol=0.02)
-    np.testing.assert_allclose(found.sum(1), 1.0, atol=1e-6)
+    probabilities = predictor.predict_proba(table)[["no", "yes"]].to_numpy()
+    np.testing.assert_allclose(probabilities, expected, atol=0.02)
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, atol=1e-6)
     assert len(predictor.predict(table)) == 20
 
 

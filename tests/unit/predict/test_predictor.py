@@ -54,21 +54,21 @@ def test_another_process_predicts_the_same_bits(runs, table, tmp_path):
     ]
     subprocess.run([sys.executable, "-c", ELSEWHERE, json.dumps(jobs)], check=True)
     for task, run in runs.items():
-        method, said = ASKED[task]
-        here = getattr(run.predictor, method)(new[task], **said)
+        method, arguments = ASKED[task]
+        here = getattr(run.predictor, method)(new[task], **arguments)
         assert (tmp_path / task).read_text() == here.to_csv()
         assert here.iloc[:, -1].nunique() == len(here)
 
 
 def test_classes_have_their_names_and_chances_add_up(loaded, table):
     predictor = loaded["classification"]
-    found = predictor.predict(table.drop(columns="died"))
-    assert list(found) == ["patient", "died"]
-    assert found["patient"].tolist() == list(range(20))
+    predictions = predictor.predict(table.drop(columns="died"))
+    assert list(predictions) == ["patient", "died"]
+    assert predictions["patient"].tolist() == list(range(20))
     probabilities = predictor.predict_proba(table)
     assert list(probabilities) == ["patient", "no", "yes"]
     assert probabilities[["no", "yes"]].sum(axis=1).tolist() == pytest.approx([1.0] * 20)
-    assert found["died"].tolist() == probabilities[["no", "yes"]].idxmax(axis=1).tolist()
+    assert predictions["died"].tolist() == probabilities[["no", "yes"]].idxmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,20 @@ def test_classes_are_what_they_are_in_the_table(classes, kind, table, tmp_path):
     frame = table.assign(died=[classes[number % 2] for number in table["patient"]])
     data = from_table(frame, task="classification", target="died", **SAID)
     before, after = reloaded(data, tmp_path / "p")
-    found, probabilities = after.predict(frame)["died"], after.predict_proba(frame)
-    assert set(found) <= set(classes)
-    assert kind is None or found.dtype == kind
-    assert found.astype(str).tolist() == probabilities[list(data.schema.outputs)].idxmax(1).tolist()
-    assert found.equals(before.predict(frame)["died"])
+    predicted, probabilities = after.predict(frame)["died"], after.predict_proba(frame)
+    assert set(predicted) <= set(classes)
+    assert kind is None or predicted.dtype == kind
+    assert (
+        predicted.astype(str).tolist()
+        == probabilities[list(data.schema.outputs)].idxmax(1).tolist()
+    )
+    assert predicted.equals(before.predict(frame)["died"])
 
 
 def test_files_of_numbers_have_classes_of_numbers(table, tmp_path):
     died = table["patient"] % 2
-    for name, given, kind in [("0", died, "int64"), ("f", died == 1, "bool")]:
-        table.assign(died=given).to_csv(tmp_path / name, index=False)
+    for name, values, kind in [("0", died, "int64"), ("f", died == 1, "bool")]:
+        table.assign(died=values).to_csv(tmp_path / name, index=False)
         predictor, _ = reloaded(
             from_table(tmp_path / name, target="died", **SAID), tmp_path / f"{name}.p"
         )
@@ -108,24 +111,26 @@ def test_older_files_say_no_kind_and_give_names(table, tmp_path):
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=False)
     Predictor.from_data(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p")
-    tensors, facts = read_tensor_file(tmp_path / "p", "predictor", error=ModelFileError, advice="")
-    older = {name: value for name, value in facts["table"].items() if name != "kind"}
-    write_tensor_file(tmp_path / "old", "predictor", tensors, {**facts, "table": older})
+    tensors, metadata = read_tensor_file(
+        tmp_path / "p", "predictor", error=ModelFileError, advice=""
+    )
+    older = {name: value for name, value in metadata["table"].items() if name != "kind"}
+    write_tensor_file(tmp_path / "old", "predictor", tensors, {**metadata, "table": older})
     assert set(tauflow.load_predictor(tmp_path / "old").predict(table)["died"]) <= {"0", "1"}
-    wrong = {**facts, "table": {**older, "kind": "booleans"}}
+    wrong = {**metadata, "table": {**older, "kind": "booleans"}}
     write_tensor_file(tmp_path / "odd", "predictor", tensors, wrong)
     with pytest.raises(ModelFileError, match="is damaged, or from another version"):
         tauflow.load_predictor(tmp_path / "odd")
 
 
 def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):
-    found = loaded["regression"].predict(table)
-    assert found[["patient", "hours"]].equals(table[["patient", "hours"]])
+    predictions = loaded["regression"].predict(table)
+    assert predictions[["patient", "hours"]].equals(table[["patient", "hours"]])
     info, test = runs["regression"].data.schema, runs["regression"].data.test
     with torch.no_grad():
         scaled, _ = runs["regression"].model.eval()(test.x, dt=test.dt, mask=test.mask)
     whose = info.ids["test"]
-    mine = found[found["patient"].astype(str) == whose[0]]["level"].tolist()
+    mine = predictions[predictions["patient"].astype(str) == whose[0]]["level"].tolist()
     want = scaled[0, : len(mine), 0].double() * info.y_scale + info.y_mean
     assert mine == pytest.approx(want.tolist(), rel=1e-5)
     batch = loaded["regression"].predict(test)
@@ -172,13 +177,13 @@ def test_a_batch_of_no_sequences_has_empty_answers(task, per_step):
 
 
 def test_large_tables_go_through_in_pieces(loaded, table, monkeypatch):
-    whole = loaded["regression"].predict(table)
+    predictions = loaded["regression"].predict(table)
     monkeypatch.setattr("tauflow.tabular.transform.BATCH_SIZE", 7)
     read = loaded["regression"].read_table(table)
     assert read.plan_batches() == [(0, 7), (7, 14), (14, 20)]
     monkeypatch.setattr("tauflow.tabular.transform._MAX_ELEMENTS", 1)
     pieces = loaded["regression"].predict(table)
-    assert pieces["level"].tolist() == pytest.approx(whole["level"].tolist(), rel=1e-5)
+    assert pieces["level"].tolist() == pytest.approx(predictions["level"].tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +247,16 @@ def reloaded(data, path):
 
 def test_long_tables_with_categories_are_read_alike_again(table, tmp_path):
     frame = table.assign(ward=["east" if row % 3 else "west" for row in range(len(table))])
-    said = {"id": "patient", "time": "hours", "target": "died", "missing": "inputs"}
-    wide = from_table(frame, features=["b", "ward"], **said)
+    options = {"id": "patient", "time": "hours", "target": "died", "missing": "inputs"}
+    wide = from_table(frame, features=["b", "ward"], **options)
     before, after = reloaded(wide, tmp_path / "wide")
     assert after.predict_proba(frame).equals(before.predict_proba(frame))
     with pytest.raises(DataError, match=r"'ward' holds 'north', a category .* Known are: east, we"):
         after.predict(frame.assign(ward="north"))
     long = table.melt(["patient", "hours", "died"], ["a", "b"]).dropna()
-    before, after = reloaded(from_table(long, long=["variable", "value"], **said), tmp_path / "l")
+    before, after = reloaded(
+        from_table(long, long=["variable", "value"], **options), tmp_path / "l"
+    )
     new = long.drop(columns="died")
     assert after.predict_proba(new).equals(before.predict_proba(long))
     assert after.predict_proba(new)["yes"].nunique() == 20
@@ -260,10 +267,10 @@ def test_a_forecast_of_dates_says_the_date_that_it_is_for(table, tmp_path):
     dated = table.assign(when=when.dt.round("s"))
     data = from_table(dated, id="patient", time="when", features=["b"])
     _, predictor = reloaded(data, tmp_path / "p")
-    found = predictor.predict(dated, lead_time=1.5)
-    mine = found[found["patient"] == 3]
+    predictions = predictor.predict(dated, lead_time=1.5)
+    mine = predictions[predictions["patient"] == 3]
     assert mine["when predicted"][:-1].tolist() == mine["when"][1:].tolist()
     assert mine["when predicted"].iloc[-1] - mine["when"].iloc[-1] == pandas.Timedelta("90min")
     texts = dated.assign(when=dated["when"].dt.strftime("%Y-%m-%dT%H:%M:%S"))
-    told = predictor.predict(texts, lead_time=1.5)["when predicted"]
-    assert pandas.to_datetime(told).tolist() == found["when predicted"].tolist()
+    dates = predictor.predict(texts, lead_time=1.5)["when predicted"]
+    assert pandas.to_datetime(dates).tolist() == predictions["when predicted"].tolist()

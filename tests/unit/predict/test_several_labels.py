@@ -28,8 +28,8 @@ def visits(count=80):
         for hour in range(4):
             x, z = np.array([level, ward]) + 0.3 * rng.normal(size=2)
             died = level > 0.2 if hour == 0 else None
-            told = "north" if ward > 0 else "south"
-            rows.append((person, hour, x, z, died, told if hour == 2 and person % 5 else None))
+            place = "north" if ward > 0 else "south"
+            rows.append((person, hour, x, z, died, place if hour == 2 and person % 5 else None))
     return pd.DataFrame(rows, columns=["id", "hour", "x", "z", *TARGETS])
 
 
@@ -83,32 +83,32 @@ def test_labels_of_rows_are_masked_one_by_one():
 
 
 @pytest.mark.parametrize(
-    ("more", "said", "message"),
+    ("more", "options", "message"),
     [
         ({"days": "x"}, {}, r"'died' is a class, 'ward' is a class, 'days' is a value\. Train"),
         ({"days": "hour"}, {}, "'days' holds 4 classes, and each of several targets is a value"),
         ({"days": "x"}, {"task": "classification"}, "'days' holds .* classes"),
     ],
 )
-def test_targets_of_mixed_kinds_are_refused(more, said, message):
+def test_targets_of_mixed_kinds_are_refused(more, options, message):
     table = visits().assign(**{name: visits()[column] for name, column in more.items()})
     with pytest.raises(ArgumentError, match=message):
-        from_table(table, **{**SAID, "target": [*TARGETS, *more]}, features=["z"], **said)
+        from_table(table, **{**SAID, "target": [*TARGETS, *more]}, features=["z"], **options)
 
 
 def test_scores_are_those_of_scikit_learn(run):
     ids = run.data.schema.ids["test"]
     truth, table = truth_of(ids), visits()
     new = table[table["id"].isin([int(name) for name in ids])].drop(columns=TARGETS)
-    found = run.predictor.predict(new).set_index("id").loc[truth.index]
+    predictions = run.predictor.predict(new).set_index("id").loc[truth.index]
     proba = run.predictor.predict_proba(new).set_index("id").loc[truth.index]
     known = truth["ward"].notna()
     pairs = [
-        (truth["died"].astype(bool), proba["died True"], found["died"]),
+        (truth["died"].astype(bool), proba["died True"], predictions["died"]),
         (
             truth["ward"][known] == "south",
             proba["ward south"][known],
-            found["ward"][known] == "south",
+            predictions["ward"][known] == "south",
         ),
     ]
     expected = {
@@ -119,9 +119,9 @@ def test_scores_are_those_of_scikit_learn(run):
     }
     for name, value in expected.items():
         assert run.scores.network.values[name] == pytest.approx(value, rel=1e-4), name
-    entries = [np.concatenate(one) for one in zip(*((y, p) for y, p, _ in pairs), strict=True)]
+    entries = [np.concatenate(parts) for parts in zip(*((y, p) for y, p, _ in pairs), strict=True)]
     assert run.record.test == pytest.approx(log_loss(*entries), rel=1e-4)
-    baselines = {one.name: one for one in run.scores.baselines}
+    baselines = {baseline.name: baseline for baseline in run.scores.baselines}
     assert baselines.keys() >= {"training mean", "gradient boosting", "logistic regression"}
     assert baselines["training mean"].values["binary_auroc"] == 0.5
     assert expected["binary_auroc"] > 0.9
@@ -130,17 +130,17 @@ def test_scores_are_those_of_scikit_learn(run):
 def test_answers_have_a_column_for_each_label_and_agree_with_probabilities(run):
     table = visits().drop(columns=TARGETS)
     predictor = load_predictor(run.directory)
-    found, proba = predictor.predict(table), predictor.predict_proba(table)
-    assert list(found) == ["id", *TARGETS]
+    predictions, proba = predictor.predict(table), predictor.predict_proba(table)
+    assert list(predictions) == ["id", *TARGETS]
     assert list(proba)[1:] == ["died False", "died True", "ward north", "ward south"]
-    assert found["died"].dtype == bool
-    assert ((proba["ward south"] > 0.5) == (found["ward"] == "south")).all()
+    assert predictions["died"].dtype == bool
+    assert ((proba["ward south"] > 0.5) == (predictions["ward"] == "south")).all()
     np.testing.assert_allclose(proba.iloc[:, 1:3].sum(axis=1), 1, rtol=1e-5)
     tidy = predictor.predict(table, tidy=True)
     assert list(tidy) == ["id", "target", "class", "probability", "predicted"]
     assert (tidy.groupby("id").size() == 4).all()
-    told = tidy[tidy["predicted"] & (tidy["target"] == "ward")]
-    assert (told["class"].to_numpy() == found["ward"]).all()
+    rows = tidy[tidy["predicted"] & (tidy["target"] == "ward")]
+    assert (rows["class"].to_numpy() == predictions["ward"]).all()
     assert predictor.predict(run.data.test).shape == (len(run.data.test), 2)
     assert predictor.predict_proba(run.data.test).shape == (len(run.data.test), 4)
 
@@ -160,8 +160,8 @@ def test_the_command_line_trains_and_predicts(tmp_path, monkeypatch):
     visits().to_csv("visits.csv", index=False)
     words = ["run", "--csv", "visits.csv", "--id", "id", "--time", "hour", "--target"]
     words += ["died,ward", "--model", "gru", "--epochs", "2", "--ensemble", "2"]
-    found = CliRunner().invoke(app, [*words, "--metric", "auroc"])
-    assert found.exit_code == 0, found.output
+    result = CliRunner().invoke(app, [*words, "--metric", "auroc"])
+    assert result.exit_code == 0, result.output
     (folder, *_) = (tmp_path / "runs" / "visits").iterdir()
     written = CliRunner().invoke(app, ["predict", str(folder), "--csv", "visits.csv"])
     assert written.output.splitlines()[0] == "id,died,ward"
@@ -174,7 +174,7 @@ def test_the_command_line_trains_and_predicts(tmp_path, monkeypatch):
 def test_files_of_older_versions_say_the_same():
     data = from_table(visits(), **SAID)
     schema, card = data.schema.to_dict(), card_to_dict(data.card)
-    specs = [(one.name, "class", one.classes, one.kind) for one in data.schema.labels]
+    specs = [(label.name, "class", label.classes, label.kind) for label in data.schema.labels]
     del schema["labels"]
     old = {**schema, "task": "multioutput", "ordinal": None, "target_specs": specs}
     assert Schema.from_dict(old).labels == data.schema.labels

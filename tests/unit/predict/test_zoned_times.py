@@ -28,8 +28,10 @@ def visits(zone):
     return frame.assign(when=[*when] * 12, a=[float(row % 7) for row in range(144)])
 
 
-def predictor(frame, **said):
-    data = from_table(frame, id="patient", time="when", features=["a"], time_unit="hours", **said)
+def predictor(frame, **options):
+    data = from_table(
+        frame, id="patient", time="when", features=["a"], time_unit="hours", **options
+    )
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
     return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
@@ -40,38 +42,40 @@ def predictor(frame, **said):
 def test_answers_join_their_table(kind, zone, tmp_path):
     frame = visits(zone)
     trained = predictor(frame)
-    found = trained.predict(KINDS[kind](frame, tmp_path))
-    joined = frame.merge(found.astype({"when": frame["when"].dtype}), on=["patient", "when"])
-    assert len(joined) == len(found) == 144
-    assert [str(one) for one in found["when"]] == [str(one) for one in frame["when"]]
-    later = found["when"] + pandas.Timedelta("1h")
-    assert [str(one) for one in found["when predicted"]] == [str(one) for one in later]
+    predictions = trained.predict(KINDS[kind](frame, tmp_path))
+    joined = frame.merge(predictions.astype({"when": frame["when"].dtype}), on=["patient", "when"])
+    assert len(joined) == len(predictions) == 144
+    assert [str(time) for time in predictions["when"]] == [str(time) for time in frame["when"]]
+    later = predictions["when"] + pandas.Timedelta("1h")
+    assert [str(time) for time in predictions["when predicted"]] == [str(time) for time in later]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_horizon_are_told_in_the_zone_of_the_table(kind, tmp_path):
     frame = visits("Europe/Berlin")
     night = frame[frame["when"] < "2024-03-31T02:00+01:00"]
-    found = predictor(frame, window=3, horizon=2).predict(KINDS[kind](night, tmp_path)).iloc[0]
-    assert str(found["when +1"]) == "2024-03-31 03:00:00+02:00"
-    assert str(found["when +2"]) == "2024-03-31 04:00:00+02:00"
+    predictions = (
+        predictor(frame, window=3, horizon=2).predict(KINDS[kind](night, tmp_path)).iloc[0]
+    )
+    assert str(predictions["when +1"]) == "2024-03-31 03:00:00+02:00"
+    assert str(predictions["when +2"]) == "2024-03-31 04:00:00+02:00"
 
 
 def test_long_tables_and_forms_of_dates_keep_their_zone():
     frame = visits("Europe/Berlin")
     long = frame.melt(["patient", "when"], ["a"])
-    said = {"id": "patient", "time": "when", "long": ["variable", "value"]}
-    data = from_table(long, **said)
+    options = {"id": "patient", "time": "when", "long": ["variable", "value"]}
+    data = from_table(long, **options)
     rnn = tauflow.GRU(data.card.input_size, 3)
-    found = Predictor.from_data(tauflow.SequenceModel(rnn, 1), data).predict(
+    predictions = Predictor.from_data(tauflow.SequenceModel(rnn, 1), data).predict(
         polars.from_pandas(long)
     )
-    assert [str(one) for one in found["when"]] == [str(one) for one in frame["when"]]
+    assert [str(time) for time in predictions["when"]] == [str(time) for time in frame["when"]]
     form = "%d.%m.%Y %H:%M %z"
     texts = frame.assign(when=frame["when"].dt.strftime(form))
-    found = predictor(texts, time_format=form).predict(texts)
-    assert found["when"].tolist() == frame["when"].tolist()  # the same moments, said in UTC
-    assert str(found["when"].dtype.tz) == "UTC"
+    predictions = predictor(texts, time_format=form).predict(texts)
+    assert predictions["when"].tolist() == frame["when"].tolist()  # the same moments, said in UTC
+    assert str(predictions["when"].dtype.tz) == "UTC"
 
 
 def test_a_message_says_that_a_time_is_in_utc():

@@ -26,9 +26,9 @@ def test_shared_draws_have_the_distribution_asked_for_whatever_the_likeness():
     from scipy.stats import kstest
 
     draws = SharedDraws(np.random.default_rng(0), 4000, 3)
-    for found, law in ((draws.uniform(), "uniform"), (draws.normal(), "norm")):
+    for sample, law in ((draws.uniform(), "uniform"), (draws.normal(), "norm")):
         for member in range(3):  # members of one table depend on each other
-            assert kstest(found[member::3, 0], law).pvalue > 1e-3
+            assert kstest(sample[member::3, 0], law).pvalue > 1e-3
     chosen = draws.choice((0.0, 1.0), (1, 3))[::3]
     assert abs(chosen.mean() - 0.75) < 0.03
 

@@ -27,12 +27,12 @@ def network():
 
 
 def draw_people(count, rng):
-    """Members of a table: levels of their own, noise, and a common rise."""
-    found = []
+    """Members of a table, each with its level and noise, and a common rise."""
+    people = []
     for _ in range(count):
         t = np.sort(rng.uniform(0, 10, rng.integers(4, 9)))
-        found.append((t, rng.normal(0, 3) + 0.5 * t + rng.normal(0, 0.3, len(t))))
-    return found
+        people.append((t, rng.normal(0, 3) + 0.5 * t + rng.normal(0, 0.3, len(t))))
+    return people
 
 
 def test_period_of_an_irregular_wave():
@@ -50,13 +50,13 @@ def test_members_do_not_see_themselves():
     people = draw_people(6, rng)
     t, y = people[2]
     q = t[-1] + np.array([[1.0, 2.0]])
-    without = [one for place, one in enumerate(people) if place != 2]
-    found = ask_population(gather_members(people, [2]), t[None], y[None], q)
+    without = [person for place, person in enumerate(people) if place != 2]
+    answer = ask_population(gather_members(people, [2]), t[None], y[None], q)
     other = ask_population(gather_members(without, [-1]), t[None], y[None], q)
-    assert found.count == other.count == 5
+    assert answer.count == other.count == 5
     # What does not rest on the middle of the table, of which the own values are a part.
-    np.testing.assert_allclose(found.gap, other.gap)
-    np.testing.assert_allclose(found.forecasts[..., :4], other.forecasts[..., :4], atol=0.1)
+    np.testing.assert_allclose(answer.gap, other.gap)
+    np.testing.assert_allclose(answer.forecasts[..., :4], other.forecasts[..., :4], atol=0.1)
 
 
 def test_features_have_no_units():
@@ -80,10 +80,10 @@ def test_any_number_of_points_gives_finite_quantiles_that_do_not_cross(network, 
     ]
     queries = [np.array([points + 0.5, points + 40.0])] * 3
     for population in (None, gather_members(contexts, [0, 1, 2])):
-        found = np.stack(forecast_quantiles(network, contexts, queries, population))
-        assert np.isfinite(found).all()
-        assert (np.diff(found, axis=2) >= 0).all()
-        assert (found[1:] >= 0).all()  # no value was below zero
+        quantiles = np.stack(forecast_quantiles(network, contexts, queries, population))
+        assert np.isfinite(quantiles).all()
+        assert (np.diff(quantiles, axis=2) >= 0).all()
+        assert (quantiles[1:] >= 0).all()  # no value was below zero
 
 
 def test_series_of_a_batch_are_answered_as_alone(network):
@@ -106,22 +106,22 @@ def test_pinball_loss_is_least_at_the_quantiles():
 
 def test_training_goes_on_to_the_last_bit(tmp_path):
     options = {"network": TINY, "held_out": 1, "seed": 3}
-    whole = PretrainingRun(tmp_path / "whole", TrainingOptions(steps=4, **options), "none", list)
-    whole.run()
+    run = PretrainingRun(tmp_path / "whole", TrainingOptions(steps=4, **options), "none", list)
+    run.run()
     half = TrainingOptions(steps=4, every=2, hours=0.0, **options)
     for _ in range(3):  # each ends at its first checkpoint, and goes on from the last
         stopped = PretrainingRun(tmp_path / "parts", half, "none", list)
         stopped.run()
     stopped = PretrainingRun(tmp_path / "parts", TrainingOptions(steps=4, **options), "none", list)
     stopped.run()
-    assert stopped.step == whole.step == 4
-    for a, b in zip(whole.average.parameters(), stopped.average.parameters(), strict=True):
+    assert stopped.step == run.step == 4
+    for a, b in zip(run.average.parameters(), stopped.average.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-    assert stopped.record["series"] == whole.record["series"]
-    assert [one["from_step"] for one in stopped.record["runs"]] == [0, 1, 2, 3]
+    assert stopped.record["series"] == run.record["series"]
+    assert [part["from_step"] for part in stopped.record["runs"]] == [0, 1, 2, 3]
     export_training(tmp_path / "whole", tmp_path / "weights.safetensors")
     read = load_weights(tmp_path / "weights.safetensors")
-    torch.testing.assert_close(read.state_dict(), whole.average.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(read.state_dict(), run.average.state_dict(), rtol=0, atol=0)
     assert (tmp_path / "weights.json").exists()
 
 
@@ -138,9 +138,9 @@ def test_least_deviations_find_weights_despite_outliers():
     x = rng.normal(size=(200, 3))
     y = x @ [0.2, 0.5, -1.0]
     y[:20] += 100
-    found = fit_least_deviations(x, y, np.array([1.0, 0, 0]), ridge=0.1)
+    weights = fit_least_deviations(x, y, np.array([1.0, 0, 0]), ridge=0.1)
     # Pulled to where it starts by a tenth; least squares are off by several.
-    np.testing.assert_allclose(found, [0.2, 0.5, -1.0], atol=0.15)
+    np.testing.assert_allclose(weights, [0.2, 0.5, -1.0], atol=0.15)
 
 
 def test_a_blend_is_no_worse_than_the_last_value_where_it_was_fitted(network):
@@ -158,8 +158,8 @@ def test_a_simple_forecast_is_taken_alone_where_it_is_clearly_best_on_other_ids(
     blend = fit_blend(network, people)
     assert min(blend.errors, key=blend.errors.get) == "middle of the table"
     past, q, around = (np.arange(3.0), -np.ones(3)), np.array([5.0, 9.0]), np.linspace(-1, 1, 9)
-    found = blend.apply(past, q, ZeroShotAnswer(np.tile(around, (2, 1)), np.ones(2)))
-    np.testing.assert_allclose(found[:, 4], np.median([y for _, y in people]), atol=1e-9)
+    quantiles = blend.apply(past, q, ZeroShotAnswer(np.tile(around, (2, 1)), np.ones(2)))
+    np.testing.assert_allclose(quantiles[:, 4], np.median([y for _, y in people]), atol=1e-9)
     few = fit_blend(network, people[:25])
     assert set(few.errors) == {"last value", "zero-shot", "blended"}
 
@@ -178,13 +178,13 @@ def test_fine_tuning_keeps_the_network_where_validation_does_not_improve(network
 def test_weights_of_the_package_give_the_same_answer_on_every_machine():
     k = np.arange(60.0)
     t, y = k + 0.06 * (7 * k % 5), np.round(10 * np.sin(k / 4) + 3 * (k % 3), 2)
-    (found,) = forecast_quantiles(load_weights(), [(t, y)], [np.array([61.0, 70.0])])
+    (quantiles,) = forecast_quantiles(load_weights(), [(t, y)], [np.array([61.0, 70.0])])
     expected = [[6.676667, 8.881430, 10.796060], [-8.766623, -6.409953, -4.163826]]
-    np.testing.assert_allclose(found[:, [0, 4, 8]], expected, rtol=1e-5)
+    np.testing.assert_allclose(quantiles[:, [0, 4, 8]], expected, rtol=1e-5)
     record = json.loads(WEIGHTS.with_suffix(".json").read_text(encoding="utf-8"))
     assert record["series"] > 0
-    for one in record["runs"]:  # of committed sources
-        assert re.fullmatch("[0-9a-f]{40}", one["commit"])
+    for run in record["runs"]:  # of committed sources
+        assert re.fullmatch("[0-9a-f]{40}", run["commit"])
 
 
 def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
@@ -195,14 +195,14 @@ def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
     assert blend.widening >= 1
     quantiles = np.sort(rng.normal(size=(2, 9)), axis=1) - 5
     past, q = (np.array([0.0, 1.0]), np.array([-1.0, 2.0])), np.array([2.0, 5.0])
-    found = blend.apply(past, q, ZeroShotAnswer(quantiles, np.zeros(2)))
-    np.testing.assert_allclose(found[:, 4], quantiles[:, 4])
-    np.testing.assert_allclose(np.ptp(found, axis=1), blend.widening * np.ptp(quantiles, axis=1))
+    widened = blend.apply(past, q, ZeroShotAnswer(quantiles, np.zeros(2)))
+    np.testing.assert_allclose(widened[:, 4], quantiles[:, 4])
+    np.testing.assert_allclose(np.ptp(widened, axis=1), blend.widening * np.ptp(quantiles, axis=1))
 
 
 def test_members_of_one_value_each_are_compared_without_the_own():
     """Of these no gap between values is known, and times may be far from zero."""
     t, y = 1.7e9 + 3600 * np.arange(4.0)[:, None], np.array([[1.0], [2.0], [3.0], [90.0]])
     people = list(zip(t, y, strict=True))
-    found = ask_population(gather_members(people, [3]), t[3:], y[3:], t[3:] + 3600)
-    assert (found.forecasts[0, 0, [0, 2]] <= 3).all()  # by time and by age
+    answer = ask_population(gather_members(people, [3]), t[3:], y[3:], t[3:] + 3600)
+    assert (answer.forecasts[0, 0, [0, 2]] <= 3).all()  # by time and by age

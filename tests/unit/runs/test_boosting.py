@@ -58,8 +58,8 @@ def test_each_step_is_answered_by_what_came_until_then():
     frame = visits()
     data = from_table(frame, id="id", time="t", target="other", features=["a", "b"])
     trees = fit_boosted_trees(data)
-    whole = predict(trees, data.test)
-    assert whole.shape == (*data.test.x.shape[:2], 1)
+    predictions = predict(trees, data.test)
+    assert predictions.shape == (*data.test.x.shape[:2], 1)
     short = predict(trees, data.test[:].trim_padding())[:, :2]
     x, dt = data.test.x.clone(), data.test.dt.clone()
     x[:, 2:], dt[:, 2:] = 99.0, 7.0

@@ -44,7 +44,7 @@ class ShapedCell(PlainCell):
 
 
 @pytest.fixture
-def own(monkeypatch):
+def registered(monkeypatch):
     for name, cell in (("plain", PlainCell), ("shaped", ShapedCell)):
         monkeypatch.setitem(MODELS._entries, name, ModelEntry(name, name, cell))
 
@@ -55,7 +55,7 @@ def short_run(name, folder, source="pendulum", **changes):
     return run_task(Run(source, name, **{**options, **changes}))
 
 
-def test_a_run_of_a_registered_cell_leaves_a_predictor(tmp_path, own):
+def test_a_run_of_a_registered_cell_leaves_a_predictor(tmp_path, registered):
     run = short_run("plain", tmp_path)
     assert run.notes == ()
     test = load_task("pendulum", **SMALL).test
@@ -63,7 +63,7 @@ def test_a_run_of_a_registered_cell_leaves_a_predictor(tmp_path, own):
     torch.testing.assert_close(again.predict(test), run.predictor.predict(test), rtol=0, atol=0)
 
 
-def test_a_model_that_no_file_can_hold_is_trained_after_a_warning(tmp_path, own):
+def test_a_model_that_no_file_can_hold_is_trained_after_a_warning(tmp_path, registered):
     begun = []
 
     def warned_by_then(row):
@@ -82,7 +82,7 @@ def test_a_model_that_no_file_can_hold_is_trained_after_a_warning(tmp_path, own)
     assert "There is no predictor" in write_run_report(run).read_text(encoding="utf-8")
 
 
-def test_no_command_is_shown_for_a_predictor_that_is_not_there(tmp_path, own):
+def test_no_command_is_shown_for_a_predictor_that_is_not_there(tmp_path, registered):
     table = tmp_path / "t.csv"
     rows = [f"{i // 4},{i % 4},{i % 5},{i // 4 % 2}" for i in range(80)]
     table.write_text("\n".join(["who,when,x,y", *rows]) + "\n")
@@ -100,7 +100,7 @@ class Altering(Callback):
         training.model.rnn.cell.inward.out_features = 7
 
 
-def test_a_predictor_of_before_does_not_stay_beside_other_weights(tmp_path, own):
+def test_a_predictor_of_before_does_not_stay_beside_other_weights(tmp_path, registered):
     run = short_run("plain", tmp_path)
     assert (run.directory / "predictor.safetensors").exists()
     again = short_run("plain", tmp_path, resume=True, callbacks=[Altering()])
@@ -128,7 +128,7 @@ register(replace(PENDULUM, name="swing", sizes=(12, 6, 6)), load)
 TABLE = """
 name = "own"
 title = "Own"
-source = "nobody"
+source = "invented"
 dataset = "swing"
 loss = "mse"
 metric = "mse"

@@ -47,16 +47,18 @@ def visits(ids=120, classes=2, *, missing=0.0):
 def statistics(frame, columns=("a", "b")):
     """Return the summary features of each id, by pandas; in the units of the table."""
     groups = frame.groupby("id", sort=False)
-    found = []
+    statistics_of_groups = []
     for statistic in ("last", "first", "mean", "std", "min", "max", "count", "since"):
         for name in columns:
             if statistic == "std":
-                found.append(groups[name].std(ddof=0))
+                statistics_of_groups.append(groups[name].std(ddof=0))
             elif statistic == "since":
-                found.append(groups.apply(lambda g, n=name: g.t.iloc[-1] - g.t[g[n].notna()].max()))
+                statistics_of_groups.append(
+                    groups.apply(lambda g, n=name: g.t.iloc[-1] - g.t[g[n].notna()].max())
+                )
             else:
-                found.append(getattr(groups[name], statistic)())
-    return pandas.concat(found, axis=1)
+                statistics_of_groups.append(getattr(groups[name], statistic)())
+    return pandas.concat(statistics_of_groups, axis=1)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])

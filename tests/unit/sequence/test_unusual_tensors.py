@@ -1,4 +1,4 @@
-"""Tensors without memory or of a class of their own, and checkpoints around a first call."""
+"""Tensors without memory or of a subclass, and checkpoints around a first call."""
 
 import pytest
 import torch

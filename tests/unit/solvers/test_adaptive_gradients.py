@@ -22,9 +22,9 @@ def column(*values: float) -> Tensor:
 
 
 def pulled(leaves: list[Tensor], **options: object) -> Tensor:
-    h, gaps, weight, drive = leaves
+    h, gaps, weight, offset = leaves
     end, _ = integrate_adaptive(
-        lambda v: torch.tanh(v @ weight.T + drive) - 0.5 * v, h, gaps, **options
+        lambda v: torch.tanh(v @ weight.T + offset) - 0.5 * v, h, gaps, **options
     )
     return (end * torch.linspace(-1, 2, end.numel()).view_as(end)).sum()
 
@@ -58,28 +58,28 @@ def test_the_adjoint_s_gradients_may_be_differentiated(curved):
     """With a loss linear in the end too, whose gradient there is constant."""
     leaves = [normal(3, 2), column(0.0, 0.7, 1.5), normal(2, 2, seed=1), normal(3, 2, seed=2)]
     leaves = [leaf.requires_grad_() for leaf in leaves]
-    found = []
+    gradients = []
     for options in ({}, {"adjoint": True, "parameters": leaves[2:]}):
         loss = pulled(leaves, rtol=1e-9, atol=1e-9, max_steps=10_000, **options)
         loss = loss.square() if curved else loss
         first = torch.autograd.grad(loss, leaves, create_graph=True)
         penalty = sum(gradient.square().sum() for gradient in first)
-        found.append([*first, *torch.autograd.grad(penalty, leaves)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+        gradients.append([*first, *torch.autograd.grad(penalty, leaves)])
+    for value, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-6, atol=1e-6)
 
 
 def test_only_what_needs_a_gradient_is_differentiated_again():
     h, gap = normal(2, 3).requires_grad_(), column(1.0, 2.0)
     weight = A.clone()
-    found = []
+    derivatives = []
     for options in ({}, {"adjoint": True, "parameters": (weight,)}):
         end, _ = integrate_adaptive(lambda v: torch.tanh(v @ weight.T), h, gap, **options)
         (slope,) = torch.autograd.grad(end.sum(), h, create_graph=True)
         (again,) = torch.autograd.grad(slope.square().sum(), h)
-        found.append(again)
-    assert found[0].any()
-    torch.testing.assert_close(*found)
+        derivatives.append(again)
+    assert derivatives[0].any()
+    torch.testing.assert_close(*derivatives)
 
 
 def test_a_gap_of_zero_has_the_gradient_of_its_beginning():
@@ -102,14 +102,14 @@ def test_the_adjoint_does_not_mind_the_scale_of_the_loss():
 
 def test_the_adjoint_refuses_parameters_it_was_not_told_of():
     first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
-    drive = second(torch.ones(3))
+    offset = second(torch.ones(3))
     options = {"adjoint": True, "parameters": tuple(first.parameters())}
     h, gap = torch.zeros(2, 3), torch.ones(2, 1)
     with pytest.raises(ArgumentError, match=r"2 tensor\(s\).*not in parameters.*\(3, 3\)"):
-        integrate_adaptive(lambda v: first(v) + drive, h, gap, **options)
-    for listed in ((drive,), tuple(second.parameters())):  # a computed tensor, or what made it
+        integrate_adaptive(lambda v: first(v) + offset, h, gap, **options)
+    for listed in ((offset,), tuple(second.parameters())):  # a computed tensor, or what made it
         options["parameters"] = (*first.parameters(), *listed)
-        end, _ = integrate_adaptive(lambda v: first(v) + drive, h, gap, **options)
+        end, _ = integrate_adaptive(lambda v: first(v) + offset, h, gap, **options)
         end.sum().backward(retain_graph=True)
     assert second.weight.grad.abs().sum() > 0
 
@@ -118,13 +118,13 @@ def through_a_drive(listed: str | None) -> list[Tensor]:
     """Return gradients where the field has a weight, and a drive that was computed from it."""
     weight, bias = normal(3, 6).requires_grad_(), normal(2, 3, seed=1).requires_grad_()
     left, right = weight.chunk(2, dim=1)
-    drive = bias @ left
+    offset = bias @ left
     leaves, parts = (weight, bias), (left, right)
     parameters = {"leaves": leaves, "twice": leaves * 2, "parts": (*parts, bias)}
-    parameters |= {"both": (*leaves, drive), "nested": (*parts, drive), "some": (left, bias)}
+    parameters |= {"both": (*leaves, offset), "nested": (*parts, offset), "some": (left, bias)}
     options = {} if listed is None else {"adjoint": True, "parameters": parameters[listed]}
     end, _ = integrate_adaptive(
-        lambda v: torch.tanh(v @ right + drive),
+        lambda v: torch.tanh(v @ right + offset),
         bias.detach(),
         column(0.5, 1.0),
         rtol=1e-7,
@@ -160,8 +160,8 @@ def test_a_failed_solve_over_gaps_with_gradients_says_so():
 
 @pytest.mark.parametrize("listed", ["leaves", "twice", "parts"])
 def test_the_adjoint_counts_every_parameter_once(listed):
-    for one, other in zip(through_a_drive(listed), through_a_drive(None), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for gradient, other in zip(through_a_drive(listed), through_a_drive(None), strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

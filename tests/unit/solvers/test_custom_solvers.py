@@ -67,19 +67,19 @@ def test_whatever_serves_a_call_follows_the_table(kind, kutta3):
     cell = kind(3, 5, solver=kutta3)
     x, dt = torch.randn(2, 7, 3), 0.2 * torch.rand(2, 7, 1)
     call = KernelCall(cell, x, torch.randn(2, cell.state_size), dt)
-    found = []
+    results = []
     for run in (reference_loop, select_kernel(call, "numba").run):
         y, h = run(call)
         loss = y.square().sum() + h.sin().sum()
-        found.append([y, h, *torch.autograd.grad(loss, list(cell.parameters()))])
-    for own, compiled in zip(*found, strict=True):
-        unit = max(1.0, own.abs().max().item())
-        torch.testing.assert_close(compiled, own, rtol=1e-5, atol=1e-5 * unit)
+        results.append([y, h, *torch.autograd.grad(loss, list(cell.parameters()))])
+    for value, compiled in zip(*results, strict=True):
+        unit = max(1.0, value.abs().max().item())
+        torch.testing.assert_close(compiled, value, rtol=1e-5, atol=1e-5 * unit)
     stream = tauflow.RNN(cell).stream(2)
     stream.reset(call.h)
     for k in range(7):
         out = stream.step(x[:, k], dt[:, k, 0])
-    torch.testing.assert_close(out, found[0][0][:, -1].detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out, results[0][0][:, -1].detach(), rtol=1e-4, atol=1e-5)
 
 
 @HERE

@@ -15,10 +15,10 @@ def test_all_digits_are_those_of_scipy(batch, size):
     for exponent in np.linspace(-3, 0, 30):
         A = 10**exponent * torch.randn(*batch, size, size, generator=generator, dtype=torch.double)
         expected = expm(A.numpy())
-        found = matrix_exponential(A).numpy()
-        assert found.shape == expected.shape
+        exponential = matrix_exponential(A).numpy()
+        assert exponential.shape == expected.shape
         bound = 2e-13 * np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
+        np.testing.assert_allclose(exponential, expected, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])

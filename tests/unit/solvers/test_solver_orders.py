@@ -56,15 +56,15 @@ def test_measured_order_on_a_nonlinear_flow(name):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_semilinear_order_with_a_capacity(solver):
     """With constant terms the solution is u/g + (h - u/g) exp(-g dt / C)."""
-    drive = torch.tensor([0.5, -1.0, 2.0]).double()
+    input_current = torch.tensor([0.5, -1.0, 2.0]).double()
     decay = torch.tensor([1.0, 0.5, 2.0]).double()
     capacity = torch.tensor([0.5, 1.0, 2.0]).double()
     h, gap = start(), GAPS
-    exact = drive / decay + (h - drive / decay) * torch.exp(-decay * gap / capacity)
+    exact = input_current / decay + (h - input_current / decay) * torch.exp(-decay * gap / capacity)
     errors = []
     for substeps in (64, 128):
         got = integrate_semilinear(
-            lambda v: (drive.expand_as(v), decay.expand_as(v)),
+            lambda v: (input_current.expand_as(v), decay.expand_as(v)),
             h,
             gap,
             solver=solver,
@@ -154,8 +154,8 @@ def test_a_decay_dies_out_within_the_interval_of_stability_and_grows_beyond(name
     table = TABLEAUS[name]
 
     def factor(gap: float) -> Tensor:
-        one = torch.ones(1, 1, dtype=torch.float64)
-        return integrate(lambda h: -h, one, one * gap, tableau=table, substeps=1).abs()
+        unit = torch.ones(1, 1, dtype=torch.float64)
+        return integrate(lambda h: -h, unit, unit * gap, tableau=table, substeps=1).abs()
 
     assert all(factor(share / 1000 * table.interval) < 1 for share in range(1, 1000))
     assert all(factor(share / 1000 * table.interval) > 1 for share in range(1001, 2000))

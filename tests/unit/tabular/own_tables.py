@@ -40,22 +40,22 @@ def write(path, columns, delimiter=","):
 
 def by_id(data):
     """Return {id: (part name, batch of one sequence, its number of valid steps)}."""
-    found = {}
+    pieces_by_id = {}
     for part in ("train", "valid", "test"):
         batch = getattr(data, part)
         for place, name in enumerate(data.schema.ids[part]):
-            one = batch[place : place + 1]
-            steps = one.x.shape[1] if one.mask is None else int(one.mask.sum())
-            found[name] = (part, one, steps)
-    return found
+            sequence = batch[place : place + 1]
+            steps = sequence.x.shape[1] if sequence.mask is None else int(sequence.mask.sum())
+            pieces_by_id[name] = (part, sequence, steps)
+    return pieces_by_id
 
 
 def unpadded(data):
     """Return {id: inputs in the units of the table, (steps, I), NaN where not observed}."""
-    found = {}
+    values = {}
     for name, (_, piece, steps) in by_id(data).items():
         x = data.schema.unscale_inputs(piece.x.double())[0, :steps].numpy()
         if piece.observed is not None:
             x = np.where(piece.observed[0, :steps].numpy(), x, NAN)
-        found[name] = x
-    return found
+        values[name] = x
+    return values

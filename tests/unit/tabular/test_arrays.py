@@ -39,9 +39,9 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_gaps_are_differences_within_each_sequence(form):
-    found = add_times(rows(), dt=None, t=FORMS[form](PARTS))
-    np.testing.assert_allclose(found.dt, gaps(PARTS), rtol=0, atol=1e-12)
-    assert found.dated is (form not in ("numbers", "lists"))
+    rows_with_times = add_times(rows(), dt=None, t=FORMS[form](PARTS))
+    np.testing.assert_allclose(rows_with_times.dt, gaps(PARTS), rtol=0, atol=1e-12)
+    assert rows_with_times.dated is (form not in ("numbers", "lists"))
 
 
 def test_times_that_run_backwards_are_named_by_sequence_and_row():
@@ -57,22 +57,22 @@ def test_times_that_run_backwards_are_named_by_sequence_and_row():
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
 def test_a_gap_that_is_none_is_named_by_sequence_and_row(wrong):
-    given = [np.ones(3), np.ones(1), np.array([1.0, 1.0, wrong, 1.0])]
+    gaps_of_parts = [np.ones(3), np.ones(1), np.array([1.0, 1.0, wrong, 1.0])]
     with pytest.raises(TimeError, match=rf"^X\[2\], row 2 .* column 'dt' holds '{wrong}'"):
-        add_times(rows(), dt=given, t=None)
+        add_times(rows(), dt=gaps_of_parts, t=None)
 
 
 @pytest.mark.parametrize("start", [1.7e9, np.datetime64("2024-01-01")])
 def test_gaps_that_the_type_of_times_cannot_hold_are_refused(start):
     near = np.arange(4) * 0.01
     if isinstance(start, float):  # seconds since 1970 in single precision
-        given = [(start + near).astype(np.float32)]
+        times = [(start + near).astype(np.float32)]
     else:  # nanoseconds, a thousand years apart
         near = np.arange(4).astype("m8[us]")
-        given = [np.datetime64("1024-01-01", "us") + near, np.datetime64("2024-01-01", "us") + near]
+        times = [np.datetime64("1024-01-01", "us") + near, np.datetime64("2024-01-01", "us") + near]
     cure = "as float64" if isinstance(start, float) else "near each other"
     with pytest.raises(TimeError, match=f"rounding has changed most gaps .*{cure}"):
-        add_times(rows([4] * len(given)), dt=None, t=given)
+        add_times(rows([4] * len(times)), dt=None, t=times)
 
 
 def test_frames_of_a_list_are_read_as_one():
@@ -80,10 +80,10 @@ def test_frames_of_a_list_are_read_as_one():
         pandas.DataFrame({"a": [1, 2], "ward": ["n", None]}),
         pandas.DataFrame({"ward": ["s"], "a": [0.5]}),
     ]
-    found, schema = read_frames(frames, Schema(), None)
+    rows_of_frames, schema = read_frames(frames, Schema(), None)
     assert (schema.features, schema.categories) == (("a", "ward"), (("ward", ("n", "s")),))
-    np.testing.assert_array_equal(found.values, [[1, 1, 0], [2, 0, 0], [0.5, 0, 1]])
-    assert found.lengths.tolist() == [2, 1]
+    np.testing.assert_array_equal(rows_of_frames.values, [[1, 1, 0], [2, 0, 0], [0.5, 0, 1]])
+    assert rows_of_frames.lengths.tolist() == [2, 1]
     frames[1]["a"] = "high"
     with pytest.raises(
         DataError, match=r"^X\[1\], row 0 .* column 'a' holds 'high', expected a fini"

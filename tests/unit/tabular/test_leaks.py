@@ -114,7 +114,7 @@ def test_the_area_is_that_of_scikit_learn():
     three = np.digitize(x[:, 0] + RNG.normal(size=300), [-0.5, 0.5]).astype(float)
     pairs = [roc_auc_score(three[k] == b, x[k, 0]) for k, b in _pairs(three)]
     assert auroc(x[:, :1], three) == pytest.approx(
-        np.mean([max(one, 1 - one) for one in pairs]), abs=1e-12
+        np.mean([max(area, 1 - area) for area in pairs]), abs=1e-12
     )
 
 
@@ -127,10 +127,10 @@ def test_the_share_of_variance_is_that_of_scikit_learn():
     y = x[:, 0] + RNG.normal(0, 0.1, 200)
     x[::4, 1] = np.nan
     x[:, 2] = 3.0
-    found = compute_r2(pandas.DataFrame(x), pandas.Series(y)).to_numpy()
-    for column, share in zip(x.T[:2], found, strict=False):
+    shares = compute_r2(pandas.DataFrame(x), pandas.Series(y)).to_numpy()
+    for column, share in zip(x.T[:2], shares, strict=False):
         there = ~np.isnan(column)
         line = column[there, None]
         right = LinearRegression().fit(line, y[there]).score(line, y[there])
         assert share == pytest.approx(right, abs=1e-9)
-    assert found[2] == 0
+    assert shares[2] == 0

@@ -52,8 +52,8 @@ def test_tables_have_the_last_value_of_the_sequence(window):
         batch = getattr(data, part)
         assert batch.observed is None
         want = []
-        for one in dict.fromkeys(data.schema.ids[part]):
-            rows = table[table["who"] == one]
+        for id_ in dict.fromkeys(data.schema.ids[part]):
+            rows = table[table["who"] == id_]
             size = window or len(rows)
             for start in range(0, len(rows), size):
                 padded = np.zeros(batch.x.shape[1:])
@@ -61,7 +61,7 @@ def test_tables_have_the_last_value_of_the_sequence(window):
                 padded[: len(piece)] = piece
                 want.append(padded)
         values_read, want = batch.x.numpy(), np.stack(want)
-        values_read, want = (one[one[:, 0, 0].argsort()] for one in (values_read, want))
+        values_read, want = (array[array[:, 0, 0].argsort()] for array in (values_read, want))
         np.testing.assert_allclose(values_read, want, atol=1e-5)
 
 
@@ -74,8 +74,8 @@ def test_a_new_table_is_filled_as_the_one_that_was_trained_on(tmp_path):
     predictor.save(tmp_path / "one.safetensors")
     again = load_predictor(tmp_path / "one.safetensors")
     mean, scale = data.schema.x_mean[:3].numpy(), data.schema.x_scale[:3].numpy()
-    for one in (predictor, again):
-        batch = one.read_table(new).batch()
+    for reader in (predictor, again):
+        batch = reader.read_table(new).batch()
         assert batch.observed is None
         rows = np.concatenate([x[:n] for x, n in zip(batch.x, batch.lengths.tolist(), strict=True)])
         np.testing.assert_allclose(rows, expected(new, mean, scale), atol=1e-5)
@@ -122,9 +122,9 @@ def test_what_stands_for_a_missing_value(fill, row):
     there = torch.tensor([[False, True, False, True, False]])
     mask = torch.tensor([[True, True, True, True, False]])
     batch = SequenceBatch(x, torch.zeros(1), mask=mask, observed=there.unsqueeze(-1))
-    found = impute_with_indicators(batch, [0], fill=fill)
-    assert found.x[0, :, 0].tolist() == row
-    assert found.x[0, :, 1].tolist() == there[0].float().tolist()
+    filled = impute_with_indicators(batch, [0], fill=fill)
+    assert filled.x[0, :, 0].tolist() == row
+    assert filled.x[0, :, 1].tolist() == there[0].float().tolist()
     assert x[0, 2, 0] == 0  # the batch that came in is as it was
 
 

@@ -242,9 +242,9 @@ KNOWN = {
 }
 
 
-def roles_of(table: Any, **given: Any) -> tuple[Any, ...]:
-    said = describe_table(table, given).options
-    return tuple(said.get(role) for role in ("id", "time", "long", "target"))
+def roles_of(table: Any, **options: Any) -> tuple[Any, ...]:
+    options = describe_table(table, options).options
+    return tuple(options.get(role) for role in ("id", "time", "long", "target"))
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -266,12 +266,16 @@ def test_a_file_has_the_roles_of_its_frame(tmp_path, name):
 @pytest.mark.parametrize("name", ["text sites", "sex", "floats", "countries by year"])
 def test_contents_decide_and_not_names(name, names):
     known = KNOWN[name]
-    new = {one: f"c{place}" for place, one in enumerate(known.frame)} if names == "changed" else {}
+    new = (
+        {column: f"c{place}" for place, column in enumerate(known.frame)}
+        if names == "changed"
+        else {}
+    )
     frame = known.frame.rename(columns=new)
-    found = describe_table(frame, {}).options
-    assert found["id"] == new.get(known.id, known.id)
+    options = describe_table(frame, {}).options
+    assert options["id"] == new.get(known.id, known.id)
     if known.time in ("day", "time"):  # rises in the order of the rows, or holds dates
-        assert found["time"] == new.get(known.time, known.time)
+        assert options["time"] == new.get(known.time, known.time)
 
 
 def test_what_is_given_is_kept():
@@ -365,7 +369,7 @@ SPREAD = {
 def test_times_that_are_spread_over_columns_are_named(name):
     frame, times = SPREAD[name]
     guess = describe_table(frame, {})
-    parts = ", ".join(repr(one) for one in frame.columns[1:])
+    parts = ", ".join(repr(column) for column in frame.columns[1:])
     assert f"spread over the columns {parts}. Join" in guess.problem
     again = describe_table(frame.assign(time=times), {})
     assert (again.problem, again.options["time"]) == (None, "time")
@@ -423,8 +427,8 @@ def test_a_lead_time_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, lead
 
 
 def test_few_long_sequences_are_cut_by_time():
-    said = describe_table(sites(), {}).options
-    assert (said["split_by"], said["window"]) == ("time", 100)
+    options = describe_table(sites(), {}).options
+    assert (options["split_by"], options["window"]) == ("time", 100)
     assert "split_by" not in describe_table(patients(), {}).options
 
 
@@ -438,8 +442,10 @@ def test_few_long_sequences_are_cut_by_time():
 )
 def test_forms_of_local_dates_are_found(written, form):
     times = pandas.date_range("2024-03-05 01:00", periods=200, freq="25h")
-    said = describe_table(pandas.DataFrame({"when": times.strftime(written), "a": walk(200)}), {})
-    assert (said.problem, said.options["time_format"]) == (None, form)
+    description = describe_table(
+        pandas.DataFrame({"when": times.strftime(written), "a": walk(200)}), {}
+    )
+    assert (description.problem, description.options["time_format"]) == (None, form)
 
 
 @pytest.mark.parametrize("clock", ["%H:%M", "%H:%M:%S", "%I:%M %p"])
@@ -462,9 +468,9 @@ def test_a_date_and_a_time_of_day_are_to_be_joined(clock):
 
 def test_what_is_called_id_is_the_id_in_any_order():
     frame = patients("id").sort_values("crp", ignore_index=True)
-    said = describe_table(frame, {})
-    assert (said.options["id"], said.options["time"]) == ("id", "day")
-    assert any("not next to each other" in hint for hint in said.hints)
+    description = describe_table(frame, {})
+    assert (description.options["id"], description.options["time"]) == ("id", "day")
+    assert any("not next to each other" in hint for hint in description.hints)
 
 
 def test_one_row_for_each_id_is_no_sequence():
@@ -479,10 +485,10 @@ def test_a_long_table_needs_no_id():
     months = pandas.date_range("2000", periods=120, freq="MS")
     frame = pandas.DataFrame({"date": months, "cpi": walk(120), "jobs": 1e6 + walk(120)})
     frame = frame.melt("date").assign(unit=np.repeat(["percent", "people"], 120))
-    said = describe_table(frame, {})
-    assert said.options["long"] == ("variable", "value")
-    assert "id" not in said.options
-    assert load_table(frame, Schema(**said.options)).schema.inputs[:2] == ("cpi", "jobs")
+    description = describe_table(frame, {})
+    assert description.options["long"] == ("variable", "value")
+    assert "id" not in description.options
+    assert load_table(frame, Schema(**description.options)).schema.inputs[:2] == ("cpi", "jobs")
 
 
 def test_row_numbers_and_other_numbers_of_the_id_are_left_out():
@@ -524,8 +530,8 @@ def test_seconds_beside_milliseconds_are_pointed_out():
 
 def test_what_is_called_id_is_the_id_of_a_table_sorted_by_visit():
     frame = patients("id", visit=np.tile(range(6), 50)).sort_values(["visit", "crp"])
-    said = describe_table(frame.drop(columns="day"), {}).options
-    assert (said["id"], said["time"]) == ("id", "visit")
+    options = describe_table(frame.drop(columns="day"), {}).options
+    assert (options["id"], options["time"]) == ("id", "visit")
 
 
 def test_dates_beside_hours_are_joined_as_texts():
@@ -540,10 +546,10 @@ def test_dates_beside_hours_are_joined_as_texts():
 def test_rows_without_an_id_are_said_to_have_none():
     frame = patients("id").astype({"id": object})
     frame.loc[[7, 70], "id"] = None
-    found = describe_table(frame, {})
-    assert (found.options["id"], found.options["time"]) == ("id", "day")
+    description = describe_table(frame, {})
+    assert (description.options["id"], description.options["time"]) == ("id", "day")
     with pytest.raises(DataError, match="is empty, expected an id"):
-        load_table(frame, Schema(**found.options))
+        load_table(frame, Schema(**description.options))
 
 
 def test_a_day_that_differs_between_patients_at_one_time_is_not_known_ahead():

@@ -92,7 +92,7 @@ WINDOWS = {"window": 3, "horizon": 2, "target": "a"}
 
 @pytest.mark.parametrize("missing", ["observed", "inputs"])
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {"target": "died", "static": ["sex"]},
         {"target": "state", "features": ["a", "b"]},
@@ -106,7 +106,7 @@ WINDOWS = {"window": 3, "horizon": 2, "target": "a"}
     ],
     ids=str,
 )
-def test_the_parts_are_what_the_schema_makes_of_their_rows(said, missing):
+def test_the_parts_are_what_the_schema_makes_of_their_rows(options, missing):
     rng = np.random.default_rng(1)
     count = 8
     frame = pandas.DataFrame({"patient": np.repeat([f"p{k}" for k in range(20)], count)})
@@ -120,10 +120,12 @@ def test_the_parts_are_what_the_schema_makes_of_their_rows(said, missing):
     for column in ("level", "a", "state"):
         frame.loc[rng.random(len(frame)) < 0.1, column] = None
     keep = rng.random(len(frame)) > 0.1
-    columns = ["patient", "hours", "a", "b", "level", *said.get("static", ())]
-    columns += [one for one in np.atleast_1d(said.get("target", "a")) if one not in columns]
+    columns = ["patient", "hours", "a", "b", "level", *options.get("static", ())]
+    columns += [
+        column for column in np.atleast_1d(options.get("target", "a")) if column not in columns
+    ]
     frame = frame[keep][columns]
-    data = from_table(frame, missing=missing, **NAMED, **said)
+    data = from_table(frame, missing=missing, **NAMED, **options)
     for part in ("train", "valid", "test"):
         expected, names = getattr(data, part), data.schema.ids[part]
         batch = data.schema.transform(frame[frame["patient"].isin(names)], targets=True)

@@ -40,8 +40,8 @@ def compare(old, new, **more):
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         warn_shift(summary, summarise_gaps(gaps), *new, **more)
-    assert all(one.category is ShiftWarning for one in messages)
-    return [str(one.message) for one in messages]
+    assert all(message.category is ShiftWarning for message in messages)
+    return [str(message.message) for message in messages]
 
 
 @pytest.mark.parametrize(("trained", "asked"), [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)])

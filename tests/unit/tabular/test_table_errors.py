@@ -145,7 +145,7 @@ def test_numbers_with_signs_are_no_texts(form):
 
 def test_what_may_be_lost_is_said(tmp_path):
     def find_notes(table, word, **options):
-        return [one for one in from_table(table, **options).card.notes if word in one]
+        return [note for note in from_table(table, **options).card.notes if word in note]
 
     assert not find_notes(visits(), "Warning", **SAID)
     unknown = visits(a=np.where(np.arange(len(visits()["a"])) % 5, visits()["a"], -999))
@@ -265,7 +265,7 @@ def test_quoted_cells_may_hold_line_breaks_and_commas(tmp_path):
 
 def test_columns_whose_names_hold_commas_are_told_apart():
     with pytest.raises(UnknownNameError, match="Its columns: patient, hours, a, b, died, 'c, d'"):
-        from_table(visits(**{"c, d": [0.0] * 36}), **{**SAID, "id": "nobody"})
+        from_table(visits(**{"c, d": [0.0] * 36}), **{**SAID, "id": "absent"})
 
 
 def test_features_need_a_column():

@@ -13,8 +13,8 @@ GIVEN = {"train": IDS[3:], "valid": IDS[2:3], "test": IDS[:2]}
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 
 
-def by_column(given=GIVEN, **more):
-    of_each = {name: part for part, ids in given.items() for name in ids}
+def by_column(parts=GIVEN, **more):
+    of_each = {name: part for part, ids in parts.items() for name in ids}
     return visits(part=[of_each[name] for name in visits()["patient"]], **more)
 
 
@@ -43,7 +43,10 @@ def test_ids_may_be_numbers_and_validation_may_lack():
 def test_whole_numbers_are_the_same_ids_as_floating_point():
     numbers = [int(name[1:]) for name in visits()["patient"]]
     for of_table, options in ((float, int), (int, float)):
-        split = {"train": [options(one) for one in range(2, 12)], "test": [options(0), options(1)]}
+        split = {
+            "train": [options(number) for number in range(2, 12)],
+            "test": [options(0), options(1)],
+        }
         data = from_table(visits(patient=[of_table(n) for n in numbers]), split=split, **SAID)
         assert data.schema.ids["test"] == (str(of_table(0)), str(of_table(1)))
     floats, twice = visits(patient=[float(n) for n in numbers]), {"train": range(12), "test": [0.0]}
@@ -66,14 +69,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), WRONG)
-def test_ids_that_do_not_fit(given, words):
+@pytest.mark.parametrize(("split", "words"), WRONG)
+def test_ids_that_do_not_fit(split, words):
     with pytest.raises(DataError, match=words):
-        from_table(visits(), split=given, **SAID)
+        from_table(visits(), split=split, **SAID)
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "words"),
+    ("options", "error", "words"),
     [
         ({"split": {"train": IDS, "tset": IDS}}, UnknownNameError, "tset"),
         ({"split": {"train": IDS, "test": []}}, ArgumentError, "at least one"),
@@ -84,9 +87,9 @@ def test_ids_that_do_not_fit(given, words):
         ({"split": GIVEN, "id": None}, ArgumentError, "there is no id"),
     ],
 )
-def test_what_contradicts_given_parts(said, error, words):
+def test_what_contradicts_given_parts(options, error, words):
     with pytest.raises(error, match=words):
-        from_table(visits(), **{**SAID, **said})
+        from_table(visits(), **{**SAID, **options})
 
 
 @pytest.mark.parametrize(
@@ -104,9 +107,9 @@ def test_a_column_of_parts_that_does_not_fit(row, value, words):
 
 
 def test_a_part_of_another_name_is_refused():
-    given = {"train": IDS[3:], "tests": IDS[:3]}
+    parts = {"train": IDS[3:], "tests": IDS[:3]}
     with pytest.raises(DataError, match="'tests' for id 'p00', expected train, valid, test"):
-        from_table(by_column(given), split_column="part", **SAID)
+        from_table(by_column(parts), split_column="part", **SAID)
 
 
 def test_a_part_whose_ids_have_no_target_is_refused():

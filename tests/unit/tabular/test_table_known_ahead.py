@@ -14,7 +14,7 @@ SAID = {"time": "t", "known": ["plan"], "scale": False, "time_unit": None}
 
 
 def series(rows=200, **more):
-    """Return a load that is the plan of the same row, and a plan that nobody can guess."""
+    """Return a load that is the plan of the same row, and a plan that cannot be guessed."""
     plan = np.random.default_rng(0).normal(size=rows).round(3).tolist()
     return {"t": [2.0 * row for row in range(rows)], "load": plan, "plan": plan, **more}
 
@@ -97,7 +97,7 @@ def test_rows_to_predict_that_are_none(new, words):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("options", "words"),
     [
         ({"known": ["plan"], "target": "plan"}, "known is for forecasts"),
         ({"known": ["plan"], "target": "plan", "task": "next-step"}, "cannot be forecast too"),
@@ -106,9 +106,9 @@ def test_rows_to_predict_that_are_none(new, words):
         ({"known": "plan"}, "must be a list"),
     ],
 )
-def test_what_cannot_be_known_ahead(said, words):
+def test_what_cannot_be_known_ahead(options, words):
     with pytest.raises(ArgumentError, match=words):
-        from_table(series(plan=[1.0] * 200), time="t", **said)
+        from_table(series(plan=[1.0] * 200), time="t", **options)
 
 
 def test_a_time_ahead_is_said_by_the_rows():

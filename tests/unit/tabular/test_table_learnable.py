@@ -56,13 +56,13 @@ def test_such_a_category_is_predicted_from_as_it_was_tested(tmp_path):
     predictor = tauflow.Predictor.from_data(network(data), data)
     predictor.save(tmp_path / "p.safetensors")
     test = frame[frame["id"].isin(IDS[25:])].drop(columns="y")
-    for one in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
-        predicted = one.predict(test).iloc[:, -1].to_numpy()
+    for reader in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
+        predicted = reader.predict(test).iloc[:, -1].to_numpy()
         with torch.no_grad():
             wanted = data.schema.unscale(network(data)(data.test.x, dt=data.test.dt)[0])
         np.testing.assert_allclose(predicted, wanted.numpy().ravel(), rtol=1e-4)
         with pytest.raises(tauflow.errors.DataError, match="holds 'new', a category"):
-            one.predict(test.assign(c="new"))
+            reader.predict(test.assign(c="new"))
 
 
 @pytest.mark.parametrize("split_by", ["id", "time"])
@@ -119,9 +119,9 @@ def test_a_constant_is_held_in_what_is_exported(tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     with torch.no_grad():
         wanted = data.schema.unscale(model(data.test.x[:1], dt=1.0)[0]).numpy()
-    one = frame[frame["id"] == data.schema.ids["test"][0]]
+    rows_of_id = frame[frame["id"] == data.schema.ids["test"][0]]
     start = np.zeros((1, model.rnn.state_size), np.float32)
     for k in (2.5, 1e6):
-        x = one.assign(k=k)[["u", "k", "serial"]].to_numpy(np.float32)[None]
+        x = rows_of_id.assign(k=k)[["u", "k", "serial"]].to_numpy(np.float32)[None]
         predicted = {"x": x, "mask": np.ones((1, 6), np.bool_), "h_in": start}
         np.testing.assert_allclose(session.run(["y"], predicted)[0], wanted, atol=1e-4)

@@ -23,9 +23,9 @@ def melted(table, seed=0):
     return rows.sample(frac=1.0, random_state=seed)
 
 
-def assert_same(one, two):
+def assert_same(data, two):
     for first, second in zip(
-        (one.train, one.valid, one.test), (two.train, two.valid, two.test), strict=True
+        (data.train, data.valid, data.test), (two.train, two.valid, two.test), strict=True
     ):
         assert first.tensors().keys() == second.tensors().keys()
         for name, value in first.tensors().items():
@@ -54,7 +54,7 @@ def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
     assert_same(data, from_table(wide, **SAID))
     _, batch = transform_table(data, rows.drop(columns="died"))
     assert batch.x.shape == (12, 3, 2)
-    only_b = rows[rows["what"] == "b"]  # a variable that nobody measured is a missing value
+    only_b = rows[rows["what"] == "b"]  # a variable that was not measured is a missing value
     assert not transform_table(data, only_b)[1].observed[..., 0].any()
 
 
@@ -66,7 +66,7 @@ def test_rows_may_be_in_any_order():
     )
     names = from_table(rows, **LONG).schema.inputs
     for name, values in data_read.items():
-        want = sorted_rows[name][:, [("a", "b").index(one) for one in names]]
+        want = sorted_rows[name][:, [("a", "b").index(name) for name in names]]
         assert values == pytest.approx(want, abs=1e-5)
 
 
@@ -268,7 +268,7 @@ def as_categories(frame, column, library):
     polars = pytest.importorskip("polars")
     kind = polars.Categorical
     if library == "enum":
-        kind = polars.Enum([str(one) for one in sorted(frame[column].dropna().unique())])
+        kind = polars.Enum([str(category) for category in sorted(frame[column].dropna().unique())])
     text = polars.col(column).cast(polars.Int64).cast(polars.String)
     return polars.from_pandas(frame).with_columns(text.cast(kind))
 
@@ -384,7 +384,7 @@ def test_dates_that_look_like_numbers_keep_their_zeros_in_a_file(tmp_path, form,
     options = {"time_format": form, "time_unit": "h", **SAID}
     data = read_csv(write(tmp_path / "visits.csv", visits(hours=dates * 12)), **options)
     assert data.train.dt[0].tolist() == pytest.approx([0.0, *gaps])
-    numbers = [float(one) if "." in one else int(one) for one in dates]
+    numbers = [float(date) if "." in date else int(date) for date in dates]
     with pytest.raises(TimeError, match=r"expected a date in .*numbers with all of its digits"):
         from_table(visits(hours=numbers * 12), **options)
 
@@ -404,16 +404,16 @@ def test_static_columns_are_given_to_every_step():
         from_table(visits(age=age), id="patient", target="age", task="next-step", static=["age"])
 
 
-@pytest.mark.parametrize("said", [{"target": "died"}, {"task": "next-step"}])
-def test_static_columns_are_features_or_something_else(said):
+@pytest.mark.parametrize("options", [{"target": "died"}, {"task": "next-step"}])
+def test_static_columns_are_features_or_something_else(options):
     table = visits(age=[40.0] * 36, ward=["w" if row % 3 == 0 else None for row in range(36)])
-    said = {"id": "patient", "features": ["a"], **said}
+    options = {"id": "patient", "features": ["a"], **options}
     with pytest.raises(ArgumentError, match=r"static: column 'age' is no feature\. Name it"):
-        from_table(table, static=["age"], **said)
+        from_table(table, static=["age"], **options)
     with pytest.raises(UnknownNameError, match=r"no column 'Age' \(static\)"):
-        from_table(table, static=["Age"], **said)
+        from_table(table, static=["Age"], **options)
     table["ward"] = [f"{row // 3 % 6}" if row % 3 == 0 else None for row in range(36)]
-    data = from_table(table, group="ward", static=["ward"], **said)
+    data = from_table(table, group="ward", static=["ward"], **options)
     assert data.schema.inputs[0] == "a"
 
 
@@ -450,14 +450,14 @@ def test_an_id_with_some_of_its_targets_counts_with_those():
     level, dose = ([row // 3 + 0.5 for row in range(36)] for _ in range(2))
     options = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
     assert from_table(visits(level=level, dose=dose), **options).train.y.shape == (8, 2)
-    nobody = [None if row < 3 else value for row, value in enumerate(level)]
+    first_missing = [None if row < 3 else value for row, value in enumerate(level)]
     complete = from_table(
-        visits(level=nobody, dose=nobody), **options
+        visits(level=first_missing, dose=first_missing), **options
     )  # an id without any is left out
     assert sum(len(part) for part in complete.schema.ids.values()) == 11
     names = [f"p{number:02}" for number in range(12)]
     split = {"train": names[:2], "test": names[2:]}
-    data = from_table(visits(level=level, dose=nobody), **options, split=split)
+    data = from_table(visits(level=level, dose=first_missing), **options, split=split)
     assert data.train.y_mask.tolist() == [[[True, False]], [[True, True]]]
     assert data.schema.unscale(data.train.y)[1].tolist() == [1.5, 1.5]
     assert "1 of 24 targets are missing and do not count." in data.card.notes

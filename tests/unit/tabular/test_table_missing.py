@@ -160,16 +160,16 @@ def test_an_error_about_such_a_cell_names_the_option(word):
     assert "na_values" not in str(error.value)  # which cannot be passed there
 
 
-@pytest.mark.parametrize("given", ["nil", [], ()])
-def test_it_is_a_list(given):
+@pytest.mark.parametrize("values", ["nil", [], ()])
+def test_it_is_a_list(values):
     with pytest.raises(ArgumentError, match=r"na_values must be a list of texts .* \['nil', '-'\]"):
-        TableOptions(na_values=given)
+        TableOptions(na_values=values)
 
 
-@pytest.mark.parametrize("given", [["nil"], "nil", ("?", "-"), "N/A"])
-def test_missing_says_something_else(given):
+@pytest.mark.parametrize("rule", [["nil"], "nil", ("?", "-"), "N/A"])
+def test_missing_says_something_else(rule):
     with pytest.raises(ArgumentError, match=r"'observed' or 'inputs'.*na_values=\['nil', '-'\]"):
-        from_table(visits(), missing=given, **SAID)
+        from_table(visits(), missing=rule, **SAID)
 
 
 @pytest.mark.parametrize("role", ["patient", "hours"])

@@ -41,9 +41,11 @@ def test_classes_are_spread_evenly(seed):
 
 
 def test_too_few_ids():
-    with pytest.raises(DataError, match=r"1 id cannot be split .*--split-by time.*--group") as one:
+    with pytest.raises(
+        DataError, match=r"1 id cannot be split .*--split-by time.*--group"
+    ) as error:
         from_table({"who": ["a"] * 5, "x": range(5), "y": [0, 1, 0, 1, 1]}, id="who", target="y")
-    assert "pieces of one recording in two parts would be a leak" in str(one.value)
+    assert "pieces of one recording in two parts would be a leak" in str(error.value)
     with pytest.raises(DataError, match="3 ids of 3 classes, one of each class kept for training"):
         split_ids(["a", "b", "c"], (0.6, 0.2, 0.2), 0, np.array([0, 1, 2]))
 

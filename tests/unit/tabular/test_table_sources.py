@@ -29,10 +29,10 @@ def batches(data):
     return [part.tensors() for part in parts]
 
 
-def assert_alike(one, two):
-    assert one.card.notes == two.card.notes
-    assert one.schema.outputs == two.schema.outputs
-    for first, second in zip(batches(one), batches(two), strict=True):
+def assert_alike(data, two):
+    assert data.card.notes == two.card.notes
+    assert data.schema.outputs == two.schema.outputs
+    for first, second in zip(batches(data), batches(two), strict=True):
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -149,19 +149,19 @@ def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines
         except TauflowError as error:
             return type(error), str(error)
 
-    found = read()
+    outcome = read()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_file._CsvReader, "_count_plain_rows", lambda file: 0)
         strict = read()
     if isinstance(strict, tuple):
-        assert found == strict
+        assert outcome == strict
     else:
-        assert_alike(found, strict)
+        assert_alike(outcome, strict)
 
 
 WHOLE = [
-    (one, str(100 + 2 * step), f"{step / 3!r}", str(step % 2))
-    for one in "pqrs"
+    (id_, str(100 + 2 * step), f"{step / 3!r}", str(step % 2))
+    for id_ in "pqrs"
     for step in range(3)
 ]
 

@@ -15,8 +15,8 @@ PARTS = ("train", "valid", "test")
 THIRDS = (1, 1, 1)
 
 
-def read(table, **said):
-    return from_table(table, **{**SAID, **said})
+def read(table, **options):
+    return from_table(table, **{**SAID, **options})
 
 
 def recording(length=20, ids=("r",)):
@@ -34,10 +34,10 @@ def recording(length=20, ids=("r",)):
 
 def pieces(data):
     """Return {part: {id: (a, y, dt, ...) of its valid steps, in the units of the table}}."""
-    found = {}
+    pieces_by_part = {}
     for part in PARTS:
         batch = getattr(data, part)
-        found[part] = {}
+        pieces_by_part[part] = {}
         if batch is None:
             assert data.schema.ids[part] == ()
             continue
@@ -48,8 +48,8 @@ def pieces(data):
             y = batch.y[place][there]
             y = y if data.card.task == "classify" else data.schema.unscale(y.double())[:, 0]
             gaps = batch.dt[place][there].flatten().tolist()
-            found[part][name] = (x[place][there][:, 0].tolist(), y.tolist(), gaps)
-    return found
+            pieces_by_part[part][name] = (x[place][there][:, 0].tolist(), y.tolist(), gaps)
+    return pieces_by_part
 
 
 def close(values):
@@ -63,7 +63,7 @@ def test_ids_of_a_group_stay_together(seed):
     options = {"features": None, "target": "died", "group": "ward", "split": (2, 1, 1)}
     data = read(table, split_seed=seed, **options)
     wards = [{owner[name] for name in data.schema.ids[part]} for part in PARTS]
-    assert [len(one) for one in wards] == [2, 1, 1]
+    assert [len(ward) for ward in wards] == [2, 1, 1]
     assert len(set.union(*wards)) == 4
     assert data.sizes == (6, 3, 3)
     assert data.schema.inputs == ("a", "b")  # the group is no feature unless it is named as one
@@ -200,13 +200,13 @@ def test_later_rows_do_not_reach_the_training_part():
         later["b"][rows] = NAN
         later["y"][rows] = 77.0
     for target in ("y", None):
-        one, two = (
+        early, two = (
             read(each, target=target, split_by="time", features=["a"]) for each in (table, later)
         )
         for name in ("x", "y", "dt"):
-            assert torch.equal(getattr(one.train, name), getattr(two.train, name))
-        assert torch.equal(one.schema.x_mean, two.schema.x_mean)
-        assert not torch.equal(one.test.y, two.test.y)
+            assert torch.equal(getattr(early.train, name), getattr(two.train, name))
+        assert torch.equal(early.schema.x_mean, two.schema.x_mean)
+        assert not torch.equal(early.test.y, two.test.y)
 
 
 def test_classes_of_rows_without_a_validation_part():

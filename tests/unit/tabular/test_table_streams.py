@@ -59,12 +59,12 @@ def test_an_open_file_of_the_disk_is_named_in_messages(tmp_path):
         read_csv(file, **SAID)
 
 
-@pytest.mark.parametrize("given", [["a.csv", "b.csv"], None, 3])
-def test_what_is_no_file_or_table(given):
+@pytest.mark.parametrize("table", [["a.csv", "b.csv"], None, 3])
+def test_what_is_no_file_or_table(table):
     with pytest.raises(ArgumentError, match=r"path of a file, or an open file, got .*concat"):
-        read_csv(given, **SAID)
+        read_csv(table, **SAID)
     with pytest.raises(ArgumentError, match=r"must be a pandas DataFrame.*pandas\.concat"):
-        from_table(given, **SAID)
+        from_table(table, **SAID)
 
 
 def test_the_home_folder_and_folders(tmp_path, monkeypatch):
@@ -117,7 +117,7 @@ def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
 @pytest.mark.thorough
 def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
     values = np.random.default_rng(0).normal(size=(4, 30_000)).round(3)
-    frame = pandas.DataFrame(values, columns=[f"c{one}" for one in range(30_000)])
+    frame = pandas.DataFrame(values, columns=[f"c{number}" for number in range(30_000)])
     frame.insert(0, "id", ["a", "a", "b", "b"])
     frame.to_csv(tmp_path / "w.csv", index=False)
 
@@ -132,7 +132,7 @@ def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_names_are_checked_in_linear_time():
-    columns = {f"c{one}": [1.0] for one in range(200_000)}  # squared: 2e10 comparisons
+    columns = {f"c{number}": [1.0] for number in range(200_000)}  # squared: 2e10 comparisons
     with pytest.raises(ArgumentError, match="several columns are called '7'"):
         from_table({**columns, "7": [1.0], 7: [2.0]})
 
@@ -171,7 +171,7 @@ def test_half_a_pair_of_unicode_is_an_error(place):
 @pytest.mark.parametrize("more", ["", "\n", " ,,\n", 'q,"x\ny",0\n'])
 def test_cells_are_those_of_a_strict_reader(cells, role, more, tmp_path):
     path = tmp_path / "table.csv"
-    text = "id,a,b\n" + more + "".join(f"p{n},{one},1.25\n" for n, one in enumerate(cells))
+    text = "id,a,b\n" + more + "".join(f"p{n},{cell},1.25\n" for n, cell in enumerate(cells))
     path.write_text(text, newline="")
     options = {"names": ["id", *["a"] * (role == "text")]}
     frame = read_csv_table(path, **options, na_values=["?"])

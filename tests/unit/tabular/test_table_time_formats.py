@@ -16,8 +16,8 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "time_unit": "hours"
 
 def gaps(data):
     """Return the gaps of all ids, in the unit asked for."""
-    found = [piece.dt[0, :steps] for _, (_, piece, steps) in sorted(by_id(data).items())]
-    return np.concatenate(found)
+    gaps_of_ids = [piece.dt[0, :steps] for _, (_, piece, steps) in sorted(by_id(data).items())]
+    return np.concatenate(gaps_of_ids)
 
 
 def timed(*three):
@@ -173,5 +173,5 @@ def test_whole_times_near_the_limits_of_their_type(dtype):
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     times = np.array([least, most // 2, most], dtype)
     data = from_table(visits(hours=np.tile(times, 12)), **{**SAID, "time_unit": None})
-    right = np.diff([float(int(one) - int(least)) for one in times], prepend=0.0)
+    right = np.diff([float(int(time) - int(least)) for time in times], prepend=0.0)
     np.testing.assert_allclose(gaps(data), np.tile(right, 12), rtol=1e-6)

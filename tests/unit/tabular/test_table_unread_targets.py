@@ -9,7 +9,7 @@ from tauflow.data import from_table, read_csv
 from tauflow.errors import DataError
 
 SAID = {"id": "id", "time": "t", "target": "y"}
-SPLIT = {"train": [str(one) for one in range(38)], "test": ["38", "39"]}
+SPLIT = {"train": [str(number) for number in range(38)], "test": ["38", "39"]}
 NUMBERS = [f"{number * 0.37:.2f}" for number in range(40)]
 WHOLE = [str(number % 2) for number in range(40)]
 
@@ -60,7 +60,9 @@ def test_text_among_the_numbers_of_a_target_is_named(name, form, tmp_path):
 
 
 def _escaped(text):
-    return "".join(f"\\{one}" if one in ".?<" else one for one in text).replace("\\<", "<")
+    return "".join(f"\\{letter}" if letter in ".?<" else letter for letter in text).replace(
+        "\\<", "<"
+    )
 
 
 @pytest.mark.parametrize("text", ["-1.5", "1.5", "1e3"])

@@ -191,8 +191,8 @@ def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
             assert other.card.notes == file.card.notes
             for part in ("train", "valid", "test"):
                 for name in ("x", "y", "dt", "mask", "observed", "y_mask"):
-                    one, two = (getattr(getattr(d, part), name) for d in (file, other))
-                    assert (one is None and two is None) or torch.equal(one, two)
+                    value, two = (getattr(getattr(d, part), name) for d in (file, other))
+                    assert (value is None and two is None) or torch.equal(value, two)
 
 
 def test_masks_become_inputs_for_the_features_that_have_gaps():
@@ -206,10 +206,10 @@ def test_masks_become_inputs_for_the_features_that_have_gaps():
     assert with_indicators.schema.inputs == ("a", "b", "b measured")
     assert with_indicators.card.input_size == 3
     for part in ("train", "valid", "test"):
-        one, two = getattr(plain, part), getattr(with_indicators, part)
+        batch, two = getattr(plain, part), getattr(with_indicators, part)
         assert two.observed is None
-        assert torch.equal(two.x[..., :2][one.observed], one.x[one.observed])
-        assert torch.equal(two.x[..., 2] > 0, one.observed[..., 1])
+        assert torch.equal(two.x[..., :2][batch.observed], batch.x[batch.observed])
+        assert torch.equal(two.x[..., 2] > 0, batch.observed[..., 1])
     complete = from_table(visits(), missing="inputs", **options)
     assert complete.schema.inputs == ("a", "b")
 
@@ -327,8 +327,10 @@ def test_a_leading_zero_makes_a_class_of_its_own_if_classes_are_asked_for(
     assert data.schema.kind == (TEXT_LABELS if task else INTEGER_LABELS)
     if task is None:  # as pandas reads it
         return
-    found = {name: codes[int(piece.y.flatten()[0])] for name, (_, piece, _) in by_id(data).items()}
-    assert found == {f"p{number:02d}": codes[number % 3] for number in range(12)}
+    classes = {
+        name: codes[int(piece.y.flatten()[0])] for name, (_, piece, _) in by_id(data).items()
+    }
+    assert classes == {f"p{number:02d}": codes[number % 3] for number in range(12)}
 
 
 def test_leading_zeros_of_many_numbers_and_of_a_regression_are_written_so(tmp_path):

@@ -177,7 +177,7 @@ def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, seaso
 
 
 @pytest.mark.parametrize(
-    ("season", "said", "words"),
+    ("season", "more", "words"),
     [
         ("9 min", {}, "4.5 of the median gaps"),
         ("8 moons", {}, "season='moons' is unknown"),
@@ -186,9 +186,9 @@ def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, seaso
         ("8 min", {"time": None, "time_unit": "auto"}, "Name the column of times"),
     ],
 )
-def test_seasons_that_are_none(season, said, words):
+def test_seasons_that_are_none(season, more, words):
     table = {"t": series()["t"], "a": series()["a"]}
-    options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **said}
+    options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **more}
     with pytest.raises((ArgumentError, UnknownNameError), match=words):
         from_table(table, season=season, **options)
 
@@ -207,10 +207,10 @@ def test_every_window_of_an_id_has_its_one_target(place, target):
     value = ["a", "b"] if target == "class" else [1.5, 2.5]
     nothing = None if target == "class" else NAN
     table = {
-        "id": [f"p{one}" for one in range(ids) for _ in range(rows)],
+        "id": [f"p{number}" for number in range(ids) for _ in range(rows)],
         "t": [float(row) for _ in range(ids) for row in range(rows)],
         "x": [float(row) for row in range(ids * rows)],
-        "y": [value[one % 2] for one in range(ids) for _ in range(rows)],
+        "y": [value[number % 2] for number in range(ids) for _ in range(rows)],
     }
     once = [cell if row % rows == place else nothing for row, cell in enumerate(table["y"])]
     options = {"id": "id", "time": "t", "target": "y", "window": 10}
@@ -348,8 +348,8 @@ def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
     assert len(data.train) == (420 - 36) // 24 + 1
     mean = data.train.y[:, 0][data.train.sequence_target_mask[:, 0]].mean()
     constant = (data.test.y - mean)[data.test.sequence_target_mask].square().mean()
-    found = dict(score_baselines(data, "mse"))
-    assert found["training mean"] == pytest.approx(float(constant), rel=0.2)
+    scores = dict(score_baselines(data, "mse"))
+    assert scores["training mean"] == pytest.approx(float(constant), rel=0.2)
     model = tauflow.SequenceModel(
         tauflow.GRU(data.card.input_size, 8, return_sequences=False), data.card.target_size
     )

@@ -60,10 +60,10 @@ def areas():
 
 
 def resumed():
-    whole = trained("gru", FOLDER / "whole")
+    uncut = trained("gru", FOLDER / "whole")
     trained("gru", FOLDER / "cut", epochs=2)
     return {
-        "whole": whole,
+        "whole": uncut,
         "resumed": trained("gru", FOLDER / "cut", resume=True),
         "writes": sorted(p.name for p in (FOLDER / "cut").iterdir()),
     }
@@ -102,7 +102,7 @@ if WORLD > 1:
     dist.init_process_group("gloo", init_method=store, rank=RANK, world_size=WORLD)
 for case in CASES:
     try:
-        found = globals()[case]()
+        report = globals()[case]()
     except (tauflow.errors.TauflowError, TypeError) as error:
-        found = {"error": type(error).__name__, "message": str(error)}
-    (FOLDER / f"{case}-{WORLD}-{RANK}.json").write_text(json.dumps(found), encoding="utf-8")
+        report = {"error": type(error).__name__, "message": str(error)}
+    (FOLDER / f"{case}-{WORLD}-{RANK}.json").write_text(json.dumps(report), encoding="utf-8")

@@ -36,8 +36,8 @@ def data(gap=0.5):
 
 def fit(model, split, valid=None, **changes):
     recipe = Recipe(**{"epochs": 2, "select": "last", "batch_size": 6, **changes})
-    said = {"loss": "mse", "metric": "mse", "recipe": recipe, "seed": 0}
-    return train(model, train=split, valid=valid, test=None, **said)
+    options = {"loss": "mse", "metric": "mse", "recipe": recipe, "seed": 0}
+    return train(model, train=split, valid=valid, test=None, **options)
 
 
 def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):

@@ -12,8 +12,8 @@ RECIPE = Recipe(lr=0.02, epochs=3, batch_size=8)
 
 
 def fit(model=None, *, recipe=RECIPE, **changes):
-    given = {**tiny_splits(), "recipe": recipe, **changes}
-    return train(model or tiny_model(), **given)
+    options = {**tiny_splits(), "recipe": recipe, **changes}
+    return train(model or tiny_model(), **options)
 
 
 class Listener(Callback):
@@ -76,9 +76,9 @@ def test_a_run_that_is_killed_before_it_hears_of_a_stop_goes_on(tmp_path):
 def test_a_run_that_goes_on_may_be_stopped_before_its_next_epoch(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(callbacks=[Listener(raise_at="epoch 2")], run_dir=tmp_path)
-    given = {"run_dir": tmp_path, "resume": True}
-    assert fit(callbacks=[Listener(stop_at="start 2")], **given).epochs == 2
-    assert fit(**given).epochs == 2
+    options = {"run_dir": tmp_path, "resume": True}
+    assert fit(callbacks=[Listener(stop_at="start 2")], **options).epochs == 2
+    assert fit(**options).epochs == 2
 
 
 class Drawing(Callback):
@@ -112,19 +112,19 @@ def test_a_callback_hears_the_rate_where_a_run_goes_on(tmp_path):
         def on_start(self, training):
             rates.append(training.lr)
 
-    given = {"lr": 0.02, "batch_size": 8, "schedule": "exponential", "decay": 0.5}
+    options = {"lr": 0.02, "batch_size": 8, "schedule": "exponential", "decay": 0.5}
     for epochs in (2, 3):
-        recipe = Recipe(**given, epochs=epochs)
+        recipe = Recipe(**options, epochs=epochs)
         fit(recipe=recipe, run_dir=tmp_path, resume=True, callbacks=[Rate()])
     assert rates == [0.02, 0.01]
 
 
-@pytest.mark.parametrize("given", [print, Listener()])
-def test_callbacks_are_a_list(given):
+@pytest.mark.parametrize("callbacks", [print, Listener()])
+def test_callbacks_are_a_list(callbacks):
     with pytest.raises(
         ArgumentError, match=r"callbacks must be a list, got .*callbacks=\[\.\.\.\]"
     ):
-        fit(callbacks=given)
+        fit(callbacks=callbacks)
 
 
 def test_the_end_is_heard_after_an_exception_too(tmp_path):
@@ -164,20 +164,20 @@ WORSE = [3.0, 2.0, 2.5, 2.0, 1.0, 4.0, 4.0, 4.0, 0.0]
 @pytest.mark.parametrize(("patience", "last"), [(1, 3), (2, 4), (3, 8), (4, 9)])
 def test_patience_ends_where_it_must(patience, last, tmp_path):
     recipe = Recipe(epochs=9, patience=patience)
-    given = {"train": ONES, "valid": ONES, "metric": "mae", "recipe": recipe, "run_dir": tmp_path}
-    result = train(Steps(WORSE), **given)
+    options = {"train": ONES, "valid": ONES, "metric": "mae", "recipe": recipe, "run_dir": tmp_path}
+    result = train(Steps(WORSE), **options)
     assert result.epochs == last
     assert result.best_epoch == 1 + WORSE.index(min(WORSE[:last]))
-    again = train(Steps(WORSE), **given, resume=True)
+    again = train(Steps(WORSE), **options, resume=True)
     assert again == result
 
 
 def test_patience_is_kept_by_a_run_that_is_cut_off(tmp_path):
     recipe = Recipe(epochs=9, patience=3)
-    given = {"train": ONES, "valid": ONES, "metric": "mae", "recipe": recipe, "run_dir": tmp_path}
+    options = {"train": ONES, "valid": ONES, "metric": "mae", "recipe": recipe, "run_dir": tmp_path}
     with pytest.raises(KeyboardInterrupt):
-        train(Steps(WORSE), **given, callbacks=[Listener(raise_at="epoch 6")])
-    assert train(Steps(WORSE), **given, resume=True).epochs == 8
+        train(Steps(WORSE), **options, callbacks=[Listener(raise_at="epoch 6")])
+    assert train(Steps(WORSE), **options, resume=True).epochs == 8
 
 
 def test_stages_of_a_curriculum_need_no_patience():

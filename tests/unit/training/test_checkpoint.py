@@ -171,13 +171,13 @@ CRAFTED = {
 
 
 @pytest.mark.parametrize("case", CRAFTED)
-def test_facts_that_nobody_wrote_are_refused(case, path):
+def test_unknown_metadata_are_refused(case, path):
     changes, message = CRAFTED[case]
     before = example()
     write_checkpoint(path, before)
-    tensors, facts = checkpoint.read_tensors(path, "checkpoint")
-    facts = None if changes is None else {**facts, **changes}
-    path.write_bytes(tensor_file.encode_tensor_file("checkpoint", tensors, facts))
+    tensors, metadata = checkpoint.read_tensors(path, "checkpoint")
+    metadata = None if changes is None else {**metadata, **changes}
+    path.write_bytes(tensor_file.encode_tensor_file("checkpoint", tensors, metadata))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(path)
 

@@ -34,8 +34,8 @@ def test_a_mean_over_entries_divides_by_their_number():
     prediction, y, mask = example()
     loss = apply_class_weights(LOSSES["cross_entropy"], WEIGHTS, "entries")
     total = F.cross_entropy(prediction[mask], y[mask], torch.tensor(WEIGHTS), reduction="sum")
-    found = loss(prediction, SequenceBatch(prediction, y, mask=mask))
-    torch.testing.assert_close(found, total / mask.sum())
+    value = loss(prediction, SequenceBatch(prediction, y, mask=mask))
+    torch.testing.assert_close(value, total / mask.sum())
 
 
 @pytest.mark.parametrize("column", [False, True])
@@ -90,12 +90,12 @@ def test_a_mask_of_outputs_leaves_entries_out():
     generator = torch.Generator().manual_seed(1)
     logit, y = torch.randn(4, 5, 1, generator=generator), torch.rand(4, 5, 1, generator=generator)
     y, y_mask = (y > 0.5).float(), torch.rand(4, 5, 1, generator=generator) < 0.6
-    found = apply_class_weights(LOSSES["bce"], (1.0, 3.0))(
+    value = apply_class_weights(LOSSES["bce"], (1.0, 3.0))(
         logit, SequenceBatch(logit, y, y_mask=y_mask)
     )
     weight = 1 + 2 * y[y_mask]
     entries = F.binary_cross_entropy_with_logits(logit[y_mask], y[y_mask], reduction="none")
-    torch.testing.assert_close(found, (weight * entries).sum() / weight.sum())
+    torch.testing.assert_close(value, (weight * entries).sum() / weight.sum())
 
 
 def test_probabilities_have_no_class_and_no_weight():
@@ -133,11 +133,12 @@ def test_a_recipe_balances_classes_by_the_training_split(loss, outputs):
         ).history
 
     weights = tuple(compute_class_weight("balanced", classes=np.arange(2), y=y.flatten().numpy()))
-    found, expected, plain = (
-        [row["train_loss"] for row in trained(one)] for one in ("balanced", weights, None)
+    losses, expected, plain = (
+        [row["train_loss"] for row in trained(weights_of_run)]
+        for weights_of_run in ("balanced", weights, None)
     )
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert found != pytest.approx(plain, rel=1e-3)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert losses != pytest.approx(plain, rel=1e-3)
 
 
 def test_weights_are_a_tuple_or_balanced():

@@ -93,10 +93,10 @@ def test_latent_models_minimise_their_bound_with_the_weight_of_the_epoch(name):
     drawn, draw = [], torch.randn
 
     def record(*size, generator=None, **options):
-        found = draw(*size, generator=generator, **options)
+        drawn_values = draw(*size, generator=generator, **options)
         if generator is None:  # as the model draws; checks of traces have a generator
-            drawn.append(found)
-        return found
+            drawn.append(drawn_values)
+        return drawn_values
 
     def replay(*size, generator=None, **options):
         return drawn.pop(0) if generator is None else draw(*size, generator=generator, **options)

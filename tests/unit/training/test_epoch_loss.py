@@ -50,11 +50,15 @@ def by_hand(model, data, class_weights):
 def test_weights_count_over_the_epoch_as_in_a_batch(per_step, weights, classes):
     data = example(per_step=per_step, weights=weights)
     weighted = CLASS_WEIGHTS if classes else None
-    model, found = standing(data, "cross_entropy", per_step=per_step, class_weights=weighted)
+    model, loss_of_epoch = standing(
+        data, "cross_entropy", per_step=per_step, class_weights=weighted
+    )
     expected = by_hand(model, data, weighted or (1.0, 1.0))
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert loss_of_epoch == pytest.approx(expected, rel=1e-5)
     if not classes:
-        assert found == pytest.approx(evaluate(model, data, metric="cross_entropy"), rel=1e-5)
+        assert loss_of_epoch == pytest.approx(
+            evaluate(model, data, metric="cross_entropy"), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("per_step", [False, True])
@@ -63,10 +67,10 @@ def test_a_mean_of_pytorchs_counts_what_it_was_divided_by(options, per_step):
     data = example(per_step=per_step, weights=False)
     data.y[::2, ...] = 1  # of every batch there is something left
     loss = nn.CrossEntropyLoss(label_smoothing=0.1, **options)
-    model, found = standing(data, loss, per_step=per_step, shuffle=False)
+    model, loss_of_epoch = standing(data, loss, per_step=per_step, shuffle=False)
     logits, y = model(data.x)[0], data.y
     entries = (logits[data.mask], y[data.mask]) if per_step else (logits, y)
-    assert found == pytest.approx(loss(*entries).item(), rel=1e-5)
+    assert loss_of_epoch == pytest.approx(loss(*entries).item(), rel=1e-5)
 
 
 def test_a_metric_is_divided_by_what_its_entries_count():
@@ -77,37 +81,39 @@ def test_a_metric_is_divided_by_what_its_entries_count():
     expected = F.cross_entropy(model(data.x)[0], data.y, torch.tensor(CLASS_WEIGHTS)).item()
     assert score(model(data.x)[0], data).item() == pytest.approx(expected, rel=1e-5)
     for size in (512, 3):
-        found = evaluate(model, data, metric=score, batch_size=size)
-        assert found == pytest.approx(expected, rel=1e-5)
+        value = evaluate(model, data, metric=score, batch_size=size)
+        assert value == pytest.approx(expected, rel=1e-5)
 
 
 def test_probabilities_of_classes_count_alike():
     data = example(per_step=False, weights=False)
     y = torch.softmax(torch.randn(7, 2, generator=torch.Generator().manual_seed(1)), -1)
     loss = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS))
-    model, found = standing(SequenceBatch(data.x, y), loss)
-    assert found == pytest.approx(loss(model(data.x)[0], y).item(), rel=1e-5)
+    model, loss_of_epoch = standing(SequenceBatch(data.x, y), loss)
+    assert loss_of_epoch == pytest.approx(loss(model(data.x)[0], y).item(), rel=1e-5)
 
 
 def test_a_number_of_all_that_weighs_counts_the_weights():
     data = example(per_step=False, weights=True)
 
-    def whole(prediction, y, weight):
+    def weighted_loss(prediction, y, weight):
         return (F.cross_entropy(prediction, y, reduction="none") * weight).sum() / weight.sum()
 
-    model, found = standing(data, Score("own", "classes", whole=whole, supports_weights=True))
-    assert found == pytest.approx(evaluate(model, data, metric="cross_entropy"), rel=1e-5)
+    model, loss_of_epoch = standing(
+        data, Score("own", "classes", whole=weighted_loss, supports_weights=True)
+    )
+    assert loss_of_epoch == pytest.approx(evaluate(model, data, metric="cross_entropy"), rel=1e-5)
 
 
 class Doubled(TinyModel):
-    """Has a loss of its own: twice the error of its predictions."""
+    """Has a training loss: twice the error of its predictions."""
 
     def training_loss(self, batch, prediction_loss, *, epoch):
         return 2 * prediction_loss(self(batch.x)[0], batch)
 
 
 class Unasked(TinyModel):
-    """Has a loss of its own, which looks at inputs alone, sequence by sequence."""
+    """Has a training loss, which looks at inputs alone, sequence by sequence."""
 
     def training_loss(self, batch, prediction_loss, *, epoch):
         return batch.mean_over_sequences(self(batch.x)[0].square().mean((1, 2)))
@@ -115,20 +121,20 @@ class Unasked(TinyModel):
 
 def test_a_loss_of_the_models_own_counts_weights_too():
     data = example(per_step=True, weights=True)
-    doubled, found = standing(data, "cross_entropy", model=Doubled(outputs=2, dropout=0.0))
+    doubled, loss_of_epoch = standing(data, "cross_entropy", model=Doubled(outputs=2, dropout=0.0))
     expected = 2 * evaluate(doubled, data, metric="cross_entropy")
-    assert found == pytest.approx(expected, rel=1e-5)
-    unasked, found = standing(data, "cross_entropy", model=Unasked(outputs=2, dropout=0.0))
+    assert loss_of_epoch == pytest.approx(expected, rel=1e-5)
+    unasked, loss_of_epoch = standing(data, "cross_entropy", model=Unasked(outputs=2, dropout=0.0))
     each = unasked(data.x)[0].square().mean((1, 2))
     expected = (each * data.weight).sum() / data.weight.sum()
-    assert found == pytest.approx(expected.item(), rel=1e-5)
+    assert loss_of_epoch == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("class_weights", [None, CLASS_WEIGHTS])
 def test_parts_of_a_step_add_up_to_the_same_number(class_weights):
     data = example(per_step=True, weights=False)
-    given = {"per_step": True, "class_weights": class_weights, "shuffle": False}
-    given |= {} if class_weights is None else {"class_weight_mean": "entries"}
-    _, whole = standing(data, "cross_entropy", batch_size=4, **given)
-    _, parts = standing(data, "cross_entropy", batch_size=2, accumulate=2, **given)
-    assert parts == pytest.approx(whole, rel=1e-6)
+    options = {"per_step": True, "class_weights": class_weights, "shuffle": False}
+    options |= {} if class_weights is None else {"class_weight_mean": "entries"}
+    _, loss_of_epoch = standing(data, "cross_entropy", batch_size=4, **options)
+    _, parts = standing(data, "cross_entropy", batch_size=2, accumulate=2, **options)
+    assert parts == pytest.approx(loss_of_epoch, rel=1e-6)

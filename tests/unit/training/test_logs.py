@@ -24,9 +24,9 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     events.Reload()
     for name in ("train_loss", "valid", "test", "lr"):
         scalars = events.Scalars(name)
-        assert [one.step for one in scalars] == [1, 2]
+        assert [scalar.step for scalar in scalars] == [1, 2]
         expected = [row[name] for row in result.history]
-        assert [one.value for one in scalars] == pytest.approx(expected, rel=1e-6)
+        assert [scalar.value for scalar in scalars] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_tracker_that_is_not_there_and_one_that_is_unknown(tmp_path, monkeypatch):

@@ -21,25 +21,25 @@ RECIPE = Recipe(lr=0.02, epochs=2, batch_size=8)
 def splits(kind):
     """The tiny task with targets of a kind, and a mask that leaves out the last steps of some."""
     mask = torch.arange(5) < torch.tensor([[5], [3]])
-    found = {}
+    splits_of_kind = {}
     for name, data in tiny_splits().items():
         y = data.y if kind == "values" else (data.y[..., 0] > 0)
         y = {"values": y, "classes": y.long(), "binary": y.float()}[kind]
-        found[name] = SequenceBatch(data.x, y, mask=mask.repeat(len(data) // 2, 1))
-    return found
+        splits_of_kind[name] = SequenceBatch(data.x, y, mask=mask.repeat(len(data) // 2, 1))
+    return splits_of_kind
 
 
 def fit(kind, loss, *, run_dir=None, resume=False, **changes):
     model = tiny_model(outputs=2 if kind == "classes" else 1, dropout=0.0)
-    given = {"recipe": RECIPE, "run_dir": run_dir, "resume": resume, **changes}
-    result = train(model, **splits(kind), loss=loss, **given)
+    options = {"recipe": RECIPE, "run_dir": run_dir, "resume": resume, **changes}
+    result = train(model, **splits(kind), loss=loss, **options)
     return result, model.state_dict()
 
 
-def same(one, other):
-    assert one[1].keys() == other[1].keys()
-    assert all(torch.equal(one[1][k], other[1][k]) for k in one[1])
-    rows = [[{**row, "seconds": 0} for row in run[0].history] for run in (one, other)]
+def same(result, other):
+    assert result[1].keys() == other[1].keys()
+    assert all(torch.equal(result[1][k], other[1][k]) for k in result[1])
+    rows = [[{**row, "seconds": 0} for row in run[0].history] for run in (result, other)]
     assert rows[0] == rows[1]
 
 
@@ -99,8 +99,8 @@ def test_targets_of_single_outputs_have_the_shape_of_predictions(dtype):
         likely = torch.where(y > 0.5, logits, -logits).sigmoid()
         return (-((1 - likely) ** 2) * likely.log()).mean()
 
-    found = resolve_metric("loss", focal, LOSSES)(prediction, batch)
-    torch.testing.assert_close(found, focal(prediction[:, :4, 0], y[:, :4].float()))
+    value = resolve_metric("loss", focal, LOSSES)(prediction, batch)
+    torch.testing.assert_close(value, focal(prediction[:, :4, 0], y[:, :4].float()))
 
 
 def test_classes_of_a_single_output_stay_classes():
@@ -143,16 +143,16 @@ def test_a_metric_that_grows_says_so():
 
 
 def test_a_loss_without_a_name_is_asked_for_again(tmp_path):
-    def own(prediction, y):
+    def smooth_error(prediction, y):
         return F.smooth_l1_loss(prediction, y)
 
-    first = fit("values", own, run_dir=tmp_path)
-    assert "own" in (tmp_path / "run.json").read_text(encoding="utf-8")
+    first = fit("values", smooth_error, run_dir=tmp_path)
+    assert "smooth_error" in (tmp_path / "run.json").read_text(encoding="utf-8")
     with pytest.raises(
-        CheckpointError, match=r"holds another run: loss was 'callable .*own', is 'mse'"
+        CheckpointError, match=r"holds another run: loss was 'callable .*smooth_error', is 'mse'"
     ):
         fit("values", "mse", run_dir=tmp_path, resume=True)
-    same(first, fit("values", own, run_dir=tmp_path, resume=True))
+    same(first, fit("values", smooth_error, run_dir=tmp_path, resume=True))
 
 
 class Adapting(nn.Module):
@@ -243,12 +243,12 @@ def test_accumulate_adds_up_means_over_entries_alone():
 )
 def test_a_mean_of_pytorchs_may_accumulate(options):
     """Each part counts by what it was divided by, as in the mean of the whole batch."""
-    given = {"optimizer": "sgd", "epochs": 2, "shuffle": False, "select": "last"}
+    settings = {"optimizer": "sgd", "epochs": 2, "shuffle": False, "select": "last"}
     loss = nn.CrossEntropyLoss(**options)
-    whole = fit("classes", loss, recipe=Recipe(batch_size=4, **given))
-    parts = fit("classes", loss, recipe=Recipe(batch_size=2, accumulate=2, **given))
-    for name in whole[1]:
-        torch.testing.assert_close(whole[1][name], parts[1][name])
+    run_of_large = fit("classes", loss, recipe=Recipe(batch_size=4, **settings))
+    parts = fit("classes", loss, recipe=Recipe(batch_size=2, accumulate=2, **settings))
+    for name in run_of_large[1]:
+        torch.testing.assert_close(run_of_large[1][name], parts[1][name])
 
 
 def test_a_function_may_lack_a_hash():
@@ -261,6 +261,6 @@ def test_a_function_may_lack_a_hash():
 
     data = tiny_splits()
     recipe = Recipe(epochs=1, batch_size=8)
-    found = train(tiny_model(dropout=0.0), **data, loss=Error(), metric=Error(), recipe=recipe)
+    result = train(tiny_model(dropout=0.0), **data, loss=Error(), metric=Error(), recipe=recipe)
     named = train(tiny_model(dropout=0.0), **data, loss="mse", metric="mse", recipe=recipe)
-    assert found.test == pytest.approx(named.test)
+    assert result.test == pytest.approx(named.test)

@@ -34,20 +34,20 @@ def dropping():
 
 def in_threads(work):
     """Call a function in several threads at a time; return all that it returned or raised."""
-    found = []
+    outcomes = []
 
     def many():
         for _ in range(CALLS):
             try:
-                found.append(work())
+                outcomes.append(work())
             except ZeroDivisionError as error:
-                found.append(error)
+                outcomes.append(error)
 
     threads = [threading.Thread(target=many) for _ in range(THREADS)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert len(found) == THREADS * CALLS
-    return found
+    assert len(outcomes) == THREADS * CALLS
+    return outcomes
 
 
 def of_predictor():
@@ -82,8 +82,8 @@ def test_threads_answer_as_one_does(make):
     model.eval()
     expected = answer()
     model.train()
-    for found in in_threads(answer):
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    for answer_of_thread in in_threads(answer):
+        np.testing.assert_allclose(answer_of_thread, expected, atol=1e-4)
     assert all(part.training for part in model.modules())
 
 
@@ -98,8 +98,8 @@ def test_errors_in_threads_leave_the_mode_of_before():
             assert not any(part.training for part in model.modules())
             return y / (next(turn) % 2) if next(turn) % 3 else 1 // 0
 
-    found = in_threads(work)
-    assert any(isinstance(one, ZeroDivisionError) for one in found)
+    outcomes = in_threads(work)
+    assert any(isinstance(outcome, ZeroDivisionError) for outcome in outcomes)
     assert [part.training for part in (model, model.head)] == [True, True]
     assert not any(part.training for part in model.rnn.modules())
 
@@ -110,11 +110,11 @@ def modes_of(model):
 
 def test_a_part_is_evaluated_until_the_last_evaluation_of_a_whole_has_ended():
     model = dropping()
-    one, other = evaluation_mode(model.rnn), evaluation_mode(model)
-    one.__enter__()
+    inner, other = evaluation_mode(model.rnn), evaluation_mode(model)
+    inner.__enter__()
     assert modes_of(model) == (True, False)
     other.__enter__()
-    one.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
     assert modes_of(model) == (False, False)
     other.__exit__(None, None, None)
     assert modes_of(model) == (True, True)

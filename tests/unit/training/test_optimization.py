@@ -128,8 +128,8 @@ def test_heads_of_cfc_are_clipped_as_the_layers_that_they_are_in_keras(clip_norm
     expected = [[clipped_by_keras(t.grad, clip_norm) for t in layer] for layer in leaves]
     recipe = Recipe(clip="per_tensor", clip_norm=clip_norm)
     clip_gradients(list(cell.parameters()), recipe, packed_parts(cell))
-    found = [(layer.weight, layer.bias) for layer in cell.backbone.dense()]
-    for (weight, bias), (of_weight, of_bias) in zip(found, expected[:2], strict=True):
+    layers = [(layer.weight, layer.bias) for layer in cell.backbone.dense()]
+    for (weight, bias), (of_weight, of_bias) in zip(layers, expected[:2], strict=True):
         np.testing.assert_allclose(weight.grad, of_weight, rtol=1e-9)
         np.testing.assert_allclose(bias.grad, of_bias, rtol=1e-9)
     for at, parameter in enumerate((cell.heads.weight, cell.heads.bias)):
@@ -171,12 +171,12 @@ def test_training_clips_what_is_packed_part_by_part():
     ids=lambda cell: type(cell).__name__,
 )
 def test_parts_make_up_the_parameters_that_pack_them(cell):
-    found = packed_parts(cell)
-    for parameter, rows in found.items():
+    parts = packed_parts(cell)
+    for parameter, rows in parts.items():
         assert sum(rows) == len(parameter)
-        assert any(parameter is own for own in cell.parameters())
+        assert any(parameter is part for part in cell.parameters())
     packs = isinstance(cell, CfCCell | MixedMemoryCell | WiredCfCCell | GNODECell)
-    assert bool(found) == packs
+    assert bool(parts) == packs
 
 
 def test_zero_gradients_survive_clipping_per_tensor():

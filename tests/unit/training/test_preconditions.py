@@ -18,7 +18,7 @@ CARD = DatasetCard(
 
 
 def fit(**changes):
-    given = {
+    options = {
         "model": Affine(),
         "train": DATA,
         "valid": None,
@@ -28,7 +28,7 @@ def fit(**changes):
         "recipe": Recipe(epochs=1, select="last"),
         "seed": 0,
     }
-    return train(**{**given, **changes})
+    return train(**{**options, **changes})
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_wrong_kind_of_argument_is_refused(changes, match):
 
 def test_a_task_gives_its_parts_and_its_card():
     task = TaskData(CARD, DATA, DATA, DATA)
-    given = {"train": task, "loss": "auto", "metric": "auto", "recipe": Recipe(epochs=1)}
-    assert fit(**given).test is not None
+    options = {"train": task, "loss": "auto", "metric": "auto", "recipe": Recipe(epochs=1)}
+    assert fit(**options).test is not None
     with pytest.raises(
         ArgumentError, match="train is a TaskData, which has validation and test splits"
     ):
-        fit(**given, valid=DATA)
+        fit(**options, valid=DATA)
 
 
 def test_a_device_that_is_not_here_is_refused():

@@ -146,13 +146,13 @@ def test_numbers_of_numpy_are_pythons():
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("learning_rate", "lr"), ("epoch", "epochs"), ("optimiser", "optimizer")]
+    ("option", "meant"), [("learning_rate", "lr"), ("epoch", "epochs"), ("optimiser", "optimizer")]
 )
-def test_an_option_by_another_name_is_told_its_own(said, meant):
-    with pytest.raises(OptionError, match=f"no option '{said}'. Did you mean '{meant}'.*Known:"):
-        Recipe(**{said: 1})
+def test_an_option_by_another_name_is_told_its_own(option, meant):
+    with pytest.raises(OptionError, match=f"no option '{option}'. Did you mean '{meant}'.*Known:"):
+        Recipe(**{option: 1})
 
 
 def test_what_a_recipe_takes_can_be_looked_up():
-    names = [one.name for one in dataclasses.fields(Recipe)]
+    names = [field.name for field in dataclasses.fields(Recipe)]
     assert list(inspect.signature(Recipe).parameters) == names

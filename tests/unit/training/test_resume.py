@@ -49,14 +49,23 @@ def assert_equal_tensors(a, b):
 
 def assert_same_run(a, b):
     """Compare all that two run directories hold, exactly, except for the time taken."""
-    one, other = (read_checkpoint(path / "last.safetensors") for path in (a, b))
-    assert_equal_tensors(one.model, other.model)
-    assert_equal_tensors(one.rng, other.rng)
-    assert one.optimizer.keys() == other.optimizer.keys()
-    for index in one.optimizer:
-        assert_equal_tensors(one.optimizer[index], other.optimizer[index])
-    assert without_seconds(one.history) == without_seconds(other.history) == logged(a) == logged(b)
-    assert (one.epoch, one.step, one.best_epoch) == (other.epoch, other.step, other.best_epoch)
+    checkpoint_of_a, other = (read_checkpoint(path / "last.safetensors") for path in (a, b))
+    assert_equal_tensors(checkpoint_of_a.model, other.model)
+    assert_equal_tensors(checkpoint_of_a.rng, other.rng)
+    assert checkpoint_of_a.optimizer.keys() == other.optimizer.keys()
+    for index in checkpoint_of_a.optimizer:
+        assert_equal_tensors(checkpoint_of_a.optimizer[index], other.optimizer[index])
+    assert (
+        without_seconds(checkpoint_of_a.history)
+        == without_seconds(other.history)
+        == logged(a)
+        == logged(b)
+    )
+    assert (checkpoint_of_a.epoch, checkpoint_of_a.step, checkpoint_of_a.best_epoch) == (
+        other.epoch,
+        other.step,
+        other.best_epoch,
+    )
     best = [checkpoint.read_tensors(path / "best.safetensors", "weights file") for path in (a, b)]
     assert_equal_tensors(best[0][0], best[1][0])
     assert best[0][1] == best[1][1]
@@ -209,7 +218,7 @@ def test_a_run_from_before_options_were_kept_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("value", "other"),
     [
         (torch.zeros(3), torch.ones(3)),
         (np.zeros(3), np.ones(3)),
@@ -220,15 +229,15 @@ def test_a_run_from_before_options_were_kept_goes_on(tmp_path):
         (tauflow.AutoNCP(8, 2, seed=1), tauflow.AutoNCP(8, 2, seed=2)),
     ],
 )
-def test_options_of_any_kind_are_told_apart(one, other):
-    def told(option):
+def test_options_of_any_kind_are_told_apart(value, other):
+    def describe_option(option):
         part = torch.nn.Identity()
         part.options = {"option": option}
         return json.loads(json.dumps(collect_model_options(part)))
 
-    assert told(one) == told(copy.deepcopy(one))
-    assert told(one) != told(other)
-    assert told(one)["class"] == "Identity"
+    assert describe_option(value) == describe_option(copy.deepcopy(value))
+    assert describe_option(value) != describe_option(other)
+    assert describe_option(value)["class"] == "Identity"
 
 
 @pytest.mark.parametrize(
@@ -293,9 +302,9 @@ def test_damaged_files_are_refused_with_advice(tmp_path):
 
 def test_best_weights_of_another_epoch_are_refused(tmp_path):
     fit(tmp_path)
-    weights, facts = checkpoint.read_tensors(tmp_path / "best.safetensors", "weights file")
+    weights, metadata = checkpoint.read_tensors(tmp_path / "best.safetensors", "weights file")
     checkpoint.write_tensors(
-        tmp_path / "best.safetensors", "weights file", weights, {**facts, "epoch": 99}
+        tmp_path / "best.safetensors", "weights file", weights, {**metadata, "epoch": 99}
     )
     with pytest.raises(CheckpointError, match="holds the weights of epoch 99, but the best epoch"):
         fit(tmp_path)
@@ -329,7 +338,7 @@ def test_a_checkpoint_of_tensors_of_other_shapes_is_refused(tmp_path):
     fit(tmp_path)
     path = tmp_path / "last.safetensors"
     more = Recipe(lr=1.0, epochs=4, batch_size=8)
-    whole = read_checkpoint(path)
+    stored = read_checkpoint(path)
     for part in ("moment", "weight", "generator"):
         damaged = read_checkpoint(path)
         if part == "moment":
@@ -342,7 +351,7 @@ def test_a_checkpoint_of_tensors_of_other_shapes_is_refused(tmp_path):
         checkpoint.write_checkpoint(path, damaged)
         with pytest.raises(CheckpointError, match=r"(?s)does not fit this model: .*train again"):
             fit(tmp_path, recipe=more)
-    checkpoint.write_checkpoint(path, whole)
+    checkpoint.write_checkpoint(path, stored)
     assert fit(tmp_path, recipe=more).epochs == 4
 
 

@@ -237,14 +237,16 @@ def test_a_score_of_ones_own_can_be_registered(monkeypatch):
     assert evaluate(Affine(), data, metric="test-cubic") == pytest.approx(8.0)
 
 
-@pytest.mark.parametrize("name", [name for name, one in METRICS.items() if one.target != "values"])
+@pytest.mark.parametrize(
+    "name", [name for name, metric in METRICS.items() if metric.target != "values"]
+)
 def test_a_prediction_that_is_not_a_number_is_no_right_answer(name):
     outputs = 1 if METRICS[name].target == "binary" else 2
     x = torch.randn(B, T, outputs, generator=torch.Generator().manual_seed(1))
     y = torch.arange(B * T).reshape(B, T) % 2
     y = y.float() if outputs == 1 else y
-    whole = SequenceBatch(x, y)
-    assert np.isfinite(evaluate(Echo(), whole, metric=name))
+    batch = SequenceBatch(x, y)
+    assert np.isfinite(evaluate(Echo(), batch, metric=name))
     x[2, 3, -1] = torch.nan
     assert np.isnan(evaluate(Echo(), SequenceBatch(x, y), metric=name, batch_size=2))
 

@@ -76,17 +76,17 @@ class Diverging(Logits):
         return (answer * float("nan") if int(self.epoch) == 2 else answer), None
 
 
-@pytest.mark.parametrize("kept", [1, 2])
-def test_a_diverging_run_may_stop_with_its_best_epoch(kept, tmp_path):
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_diverging_run_may_stop_with_its_best_epoch(count, tmp_path):
     good, bad = [0.0, 9.0], [9.0, 0.0]
-    epochs = [good, bad, good, good] if kept == 1 else [bad, good, good, good]
+    epochs = [good, bad, good, good] if count == 1 else [bad, good, good, good]
     with pytest.raises(NonFiniteError, match="epoch 3"):
         fit(Diverging(epochs), Recipe(epochs=4))
     model = Diverging(epochs)
     recipe = Recipe(epochs=4, on_divergence="stop")
     result = fit(model, recipe, run_dir=tmp_path)
-    assert (result.best_epoch, result.epochs, len(result.history)) == (kept, 2, 2)
-    assert (result.valid, int(model.epoch)) == (pytest.approx(5 / 6), kept - 1)
+    assert (result.best_epoch, result.epochs, len(result.history)) == (count, 2, 2)
+    assert (result.valid, int(model.epoch)) == (pytest.approx(5 / 6), count - 1)
     again = fit(Diverging(epochs), recipe, run_dir=tmp_path, resume=True)
     assert (again.best_epoch, again.history) == (result.best_epoch, result.history)
 

@@ -32,12 +32,12 @@ def test_whole_weights_repeat_sequences(name, kind, steps, marks):
     y = targets(kind, steps, generator)
     outputs = 1 if kind == "binary" else 2
     prediction = torch.randn(*y.shape[: 2 if steps else 1], outputs, generator=generator)
-    given = {}
+    options = {}
     if steps and marks == "entries" and kind == "values":
-        given["y_mask"] = torch.rand(y.shape, generator=generator) < 0.6
+        options["y_mask"] = torch.rand(y.shape, generator=generator) < 0.6
     elif steps and marks in ("mask", "y_mask"):
-        given[marks] = torch.rand(4, steps, generator=generator) < 0.6
-    batch = SequenceBatch(torch.zeros(4, 5, 1), y, **given)
+        options[marks] = torch.rand(4, steps, generator=generator) < 0.6
+    batch = SequenceBatch(torch.zeros(4, 5, 1), y, **options)
     several = torch.repeat_interleave(torch.arange(4), WEIGHTS)
     losses = [LOSSES[name]]
     if kind != "values":
@@ -59,10 +59,10 @@ def test_metrics_count_what_sequences_weigh(name, size, marks):
     x = torch.randn(4, steps, 1 if score.target == "binary" else 2, generator=generator)
     y = targets(score.target, steps, generator)
     y = y.unsqueeze(-1) if score.target == "binary" else y
-    given = {} if marks is None else {marks: torch.rand(4, steps, generator=generator) < 0.7}
+    options = {} if marks is None else {marks: torch.rand(4, steps, generator=generator) < 0.7}
     if marks == "mask":
-        given["mask"][2] = False  # a batch may hold nothing that counts
-    batch = SequenceBatch(x, y, **given)
+        options["mask"][2] = False  # a batch may hold nothing that counts
+    batch = SequenceBatch(x, y, **options)
     several = torch.repeat_interleave(torch.arange(4), WEIGHTS)
     once = SequenceBatch(**batch.tensors(), weight=WEIGHTS.float())
     expected = evaluate(Echo(), batch[several], metric=name)
@@ -76,9 +76,9 @@ def test_areas_and_f1_are_weighted_as_scikit_learn_weighs(ties):
     logit = (2 * logit).round() / 2 if ties else logit
     y = (torch.rand(60, generator=generator) < torch.sigmoid(logit)).long()
     batch = SequenceBatch(torch.zeros(60, 1, 1), y.float()[:, None], weight=weight)
-    found = [METRICS[name](logit[:, None], batch) for name in ("binary_auroc", "binary_f1")]
-    assert float(found[0]) == pytest.approx(sk.roc_auc_score(y, logit, sample_weight=weight))
-    assert float(found[1]) == pytest.approx(sk.f1_score(y, logit > 0, sample_weight=weight))
+    scores = [METRICS[name](logit[:, None], batch) for name in ("binary_auroc", "binary_f1")]
+    assert float(scores[0]) == pytest.approx(sk.roc_auc_score(y, logit, sample_weight=weight))
+    assert float(scores[1]) == pytest.approx(sk.f1_score(y, logit > 0, sample_weight=weight))
 
 
 def test_a_number_of_all_that_says_nothing_of_weights_is_refused_with_them():
@@ -90,10 +90,10 @@ def test_a_number_of_all_that_says_nothing_of_weights_is_refused_with_them():
 
     with pytest.raises(ArgumentError, match="of the evaluated data: sequences have weights, and"):
         evaluate(Echo(), data, metric=furthest)
-    given = {"loss": "mse", "metric": furthest, "recipe": Recipe(epochs=1)}
+    options = {"loss": "mse", "metric": furthest, "recipe": Recipe(epochs=1)}
     plain = SequenceBatch(x, x)
     with pytest.raises(ArgumentError, match="of the valid data: sequences have weights, and"):
-        train(tiny_model(outputs=2), train=plain, valid=data, test=None, **given)
+        train(tiny_model(outputs=2), train=plain, valid=data, test=None, **options)
 
 
 def fit(weight):
@@ -102,13 +102,13 @@ def fit(weight):
     recipe = Recipe(epochs=3, lr=0.1, batch_size=20, select="last", shuffle=False)
     model = tiny_model(outputs=2, dropout=0.0)
     several = slice(None) if weight is not None else torch.repeat_interleave(WEIGHTS)
-    given = {"loss": "cross_entropy", "metric": "accuracy", "recipe": recipe, "seed": 0}
-    return train(model, train=data[several], valid=None, test=None, **given).history[-1]
+    options = {"loss": "cross_entropy", "metric": "accuracy", "recipe": recipe, "seed": 0}
+    return train(model, train=data[several], valid=None, test=None, **options).history[-1]
 
 
 def test_training_minimises_the_weighted_loss():
-    found, expected = fit(WEIGHTS.float()), fit(None)
-    assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
+    last_epoch, expected = fit(WEIGHTS.float()), fit(None)
+    assert last_epoch["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
@@ -135,16 +135,16 @@ def test_weights_are_not_rounded_with_predictions_of_half_precision(dtype, of_cl
     loss = LOSSES["cross_entropy"]
     if of_classes:
         loss = apply_class_weights(loss, (1.0, 257.0, 1e5), of_classes)
-    found, slopes = [], []
+    values, slopes = [], []
     for prediction in (half.double(), half):
         batch = SequenceBatch(torch.zeros(512, 1, 1), y, weight=weight.to(torch.float64))
         prediction.requires_grad_()
         value = loss(prediction, batch)
         value.backward()
-        found.append(value.item())
+        values.append(value.item())
         slopes.append(prediction.grad.double())
     # What is left is the rounding of the entries, each by itself.
-    assert found[1] == pytest.approx(found[0], rel=torch.finfo(dtype).eps)
+    assert values[1] == pytest.approx(values[0], rel=torch.finfo(dtype).eps)
     scale = float(slopes[0].abs().max())
     torch.testing.assert_close(
         slopes[1], slopes[0], rtol=0.0, atol=4 * torch.finfo(dtype).eps * scale
@@ -162,5 +162,5 @@ def test_metrics_of_half_precision_count_whole_weights(dtype):
     assert evaluate(Echo(), data, metric="accuracy") == pytest.approx(right, rel=1e-6)
     values = torch.arange(8, dtype=dtype).view(2, 4)
     expected = (values.double() * weight).sum(-1) / weight.double().sum()
-    found = data.mean_over_sequences(values)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0.0)
+    mean = data.mean_over_sequences(values)
+    torch.testing.assert_close(mean.double(), expected, rtol=1e-6, atol=0.0)

@@ -87,10 +87,10 @@ def test_loss_curves_are_those_of_one_process(folder):
     first, second = run(folder, "curves", 2)
     assert first == second
     for name, expected in alone.items():
-        found = first[name]["history"]
-        assert found[-1]["step"] == 8 * 7
+        history = first[name]["history"]
+        assert history[-1]["step"] == 8 * 7
         for score in ("train_loss", "valid", "test"):
-            ours, theirs = numbers(found, score), numbers(expected["history"], score)
+            ours, theirs = numbers(history, score), numbers(expected["history"], score)
             # A CfC makes 3e-6 of its sums' rounding in 56 steps; 1e-5 is what is promised.
             bound = {"abs": 1e-5} if name == "cfc" else {"rel": 1e-5, "abs": 1e-6}
             assert ours == pytest.approx(theirs, **bound)
@@ -102,8 +102,8 @@ def test_accumulated_steps_and_averaged_weights_are_those_of_one_process(folder)
     assert first == second
     assert first["history"][-1]["step"] == 4 * 7
     for score in ("train_loss", "valid", "test", "lr"):
-        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
-        assert found == pytest.approx(expected, rel=1e-5)
+        scores, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert scores == pytest.approx(expected, rel=1e-5)
 
 
 def test_areas_are_of_all_predictions_and_a_process_without_a_row_keeps_step(folder):
@@ -111,8 +111,8 @@ def test_areas_are_of_all_predictions_and_a_process_without_a_row_keeps_step(fol
     first, second = run(folder, "areas", 2)
     assert first == second
     for score in ("train_loss", "valid", "test"):
-        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
-        assert found == pytest.approx(expected, rel=1e-5)
+        scores, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert scores == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_run_that_was_cut_off_resumes_to_the_same_bits(folder):
@@ -132,8 +132,8 @@ def test_class_weights_that_divide_by_their_sum_are_those_of_one_process(folder)
     first, second = run(folder, "weighted", 2)
     assert first == second
     for score in ("train_loss", "valid", "test"):
-        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
-        assert found == pytest.approx(expected, rel=1e-5)
+        scores, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert scores == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_command_in_several_processes_leaves_one_run(folder):
@@ -144,9 +144,9 @@ def test_a_command_in_several_processes_leaves_one_run(folder):
 
 
 def test_what_one_process_alone_would_stop_at_is_refused(folder):
-    for found in run(folder, "stopping", 2):
-        assert found["error"] == "ArgumentError"
-        assert "is for one process" in found["message"]
+    for report in run(folder, "stopping", 2):
+        assert report["error"] == "ArgumentError"
+        assert "is for one process" in report["message"]
 
 
 def test_a_failure_in_one_process_ends_the_others(tmp_path):

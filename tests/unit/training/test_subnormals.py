@@ -37,16 +37,16 @@ class Watched(TinyModel):
 
 
 def test_steps_and_evaluations_flush_and_callbacks_do_not():
-    model, told = Watched(), []
+    model, flushed = Watched(), []
     train(
         model,
         **tiny_splits(),
         recipe=Recipe(epochs=2, batch_size=8),
-        callbacks=[lambda row: told.append(flushing())],
+        callbacks=[lambda row: flushed.append(flushing())],
     )
     # In each of 2 epochs 3 steps, there and back, and two evaluations.
     assert model.seen == [True] * 2 * (3 * 2 + 2)
-    assert told == [False, False]
+    assert flushed == [False, False]
     assert not flushing()
     evaluate(model, tiny_splits()["test"], metric="mse")
     assert model.seen[-1]

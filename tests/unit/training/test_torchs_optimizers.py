@@ -40,8 +40,8 @@ class Rates(Callback):
 def fit(model=None, *, data=None, **recipe):
     watch = Rates()
     model = model or tiny_model(dropout=0.0)
-    given = {"lr": 0.05, "epochs": 4, "batch_size": 8, **recipe}
-    result = train(model, **(data or tiny_splits()), recipe=Recipe(**given), callbacks=[watch])
+    options = {"lr": 0.05, "epochs": 4, "batch_size": 8, **recipe}
+    result = train(model, **(data or tiny_splits()), recipe=Recipe(**options), callbacks=[watch])
     return result, watch, model
 
 
@@ -134,8 +134,8 @@ ZEROS = SequenceBatch(torch.zeros(4, 1, 1), torch.zeros(4, 1, 1))
 def test_a_plateau_halves_the_rate_when_the_score_stands_still(tmp_path):
     options = {"factor": 0.5, "patience": 1}
     recipe = Recipe(lr=0.4, epochs=6, schedule="plateau", schedule_options=options, min_lr=0.15)
-    given = {"train": ZEROS, "valid": ZEROS, "recipe": recipe, "run_dir": tmp_path}
-    result = train(Still(), **given)
+    arguments = {"train": ZEROS, "valid": ZEROS, "recipe": recipe, "run_dir": tmp_path}
+    result = train(Still(), **arguments)
     assert [row["lr"] for row in result.history] == [0.4, 0.4, 0.4, 0.2, 0.2, 0.15]
 
 
@@ -192,8 +192,8 @@ def test_what_torch_refuses_is_said_with_its_reason(recipe, message):
 
 def test_a_schedule_may_end_with_the_training():
     options = {"max_lr": 0.1, "total_steps": 4 * STEPS}
-    given = {"schedule": "OneCycleLR", "schedule_interval": "step", "schedule_options": options}
-    assert fit(**given)[0].epochs == 4
+    settings = {"schedule": "OneCycleLR", "schedule_interval": "step", "schedule_options": options}
+    assert fit(**settings)[0].epochs == 4
     options = {"max_lr": 0.1, "total_steps": 4}
     assert fit(schedule="OneCycleLR", schedule_options=options)[0].epochs == 4
 
@@ -225,19 +225,19 @@ def test_accumulated_batches_are_the_large_one(shuffle):
     mask[:, 0] = True
     parts = tiny_splits()
     data = {"train": SequenceBatch(parts["train"].x.double(), parts["train"].y.double(), mask=mask)}
-    found = []
+    results = []
     for batch_size, accumulate in ((12, 1), (5, 3), (4, 3)):
         model = tiny_model(dropout=0.0).double()
         settings = {"batch_size": batch_size, "accumulate": accumulate, "shuffle": shuffle}
         if batch_size * accumulate == 15:
             settings["batch_size"], settings["accumulate"] = 1, 12
         result, _, model = fit(model, data=data, select="last", **settings)
-        found.append((result.history, model.state_dict()))
-    for history, weights in found[1:]:
+        results.append((result.history, model.state_dict()))
+    for history, weights in results[1:]:
         assert [row["step"] for row in history] == [2, 4, 6, 8]
         for name, value in weights.items():
-            torch.testing.assert_close(value, found[0][1][name], rtol=1e-9, atol=1e-12)
-        losses = [[row["train_loss"] for row in one] for one in (history, found[0][0])]
+            torch.testing.assert_close(value, results[0][1][name], rtol=1e-9, atol=1e-12)
+        losses = [[row["train_loss"] for row in history_] for history_ in (history, results[0][0])]
         assert losses[0] == pytest.approx(losses[1], rel=1e-10)
 
 
@@ -251,8 +251,8 @@ def test_a_part_of_a_step_may_have_no_target(batch_size, accumulate):
     weights = []
     for size, parts_of_step in ((8, 1), (batch_size, accumulate)):
         model = tiny_model(dropout=0.0).double()
-        said = {"batch_size": size, "accumulate": parts_of_step, "shuffle": False}
-        fit(model, data=data, select="last", **said)
+        options = {"batch_size": size, "accumulate": parts_of_step, "shuffle": False}
+        fit(model, data=data, select="last", **options)
         weights.append(model.state_dict())
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-9, atol=1e-12)
@@ -294,9 +294,9 @@ def test_numbers_of_an_optimizer_keep_their_precision(tmp_path):
         train(model, train=data["train"], recipe=recipe, run_dir=folder, resume=resume)
         return model.state_dict()
 
-    whole = run(tmp_path / "whole", 4)
+    uncut = run(tmp_path / "whole", 4)
     run(tmp_path / "part", 2)
-    assert_equal_tensors(run(tmp_path / "part", 4, resume=True), whole)
+    assert_equal_tensors(run(tmp_path / "part", 4, resume=True), uncut)
 
 
 @pytest.mark.parametrize("of", ["sequences", "classes", "both", "both, by entries"])
@@ -310,22 +310,22 @@ def test_accumulated_batches_with_weights_are_the_large_one(of):
         recipe["class_weights"] = (1.0, 7.0)
     if "entries" in of:
         recipe["class_weight_mean"] = "entries"
-    found = []
+    results = []
     for batch_size, accumulate in ((12, 1), (1, 12), (4, 3)):
         model = tiny_model(outputs=2, dropout=0.0).double()
-        said = {**recipe, "batch_size": batch_size, "accumulate": accumulate}
-        result, _, model = fit(model, data=data, **said)
-        found.append((result.history[-1]["train_loss"], model.state_dict()))
-    for loss, weights in found[1:]:
-        assert loss == pytest.approx(found[0][0], rel=1e-9)
+        options = {**recipe, "batch_size": batch_size, "accumulate": accumulate}
+        result, _, model = fit(model, data=data, **options)
+        results.append((result.history[-1]["train_loss"], model.state_dict()))
+    for loss, weights in results[1:]:
+        assert loss == pytest.approx(results[0][0], rel=1e-9)
         for name, value in weights.items():
-            torch.testing.assert_close(value, found[0][1][name], rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(value, results[0][1][name], rtol=1e-9, atol=1e-12)
 
 
 def test_the_average_of_weights_is_the_formula():
     model = tiny_model(dropout=0.0)
-    given = {"data": {**tiny_splits()}, "ema": 0.9, "select": "last", "epochs": 2}
-    result, watch, model = fit(model, **given)
+    options = {"data": {**tiny_splits()}, "ema": 0.9, "select": "last", "epochs": 2}
+    result, watch, model = fit(model, **options)
     average = watch.weights[0]
     for weights in watch.weights[1:]:
         average = {k: 0.9 * average[k] + 0.1 * weights[k] for k in average}
@@ -390,8 +390,8 @@ def test_a_killed_run_ends_as_one_left_in_peace(name, tmp_path):
 
     def run(folder, **more):
         model = tiny_model()
-        given = {"recipe": Recipe(**settings), "run_dir": tmp_path / folder, "resume": True}
-        return train(model, **tiny_splits(), **given, **more), model
+        options = {"recipe": Recipe(**settings), "run_dir": tmp_path / folder, "resume": True}
+        return train(model, **tiny_splits(), **options, **more), model
 
     class Kill(Exception):
         pass
@@ -413,10 +413,10 @@ def test_a_killed_run_ends_as_one_left_in_peace(name, tmp_path):
 
 
 def test_a_schedule_over_all_steps_is_not_made_longer(tmp_path):
-    given = {**tiny_splits(), "run_dir": tmp_path, "resume": True}
-    train(tiny_model(), **given, recipe=Recipe(epochs=2, schedule="cosine"))
+    options = {**tiny_splits(), "run_dir": tmp_path, "resume": True}
+    train(tiny_model(), **options, recipe=Recipe(epochs=2, schedule="cosine"))
     with pytest.raises(CheckpointError, match=r"recipe\.epochs was 2, is 3"):
-        train(tiny_model(), **given, recipe=Recipe(epochs=3, schedule="cosine"))
+        train(tiny_model(), **options, recipe=Recipe(epochs=3, schedule="cosine"))
 
 
 def test_the_model_is_compiled_if_wished(monkeypatch):

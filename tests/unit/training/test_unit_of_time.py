@@ -26,9 +26,9 @@ def trained(gap, rnn=tauflow.CfC, **options):
 
 @pytest.mark.parametrize("gap", [0.009, 101.0])
 def test_the_number_to_divide_by_is_said(gap):
-    with pytest.warns(TimeUnitWarning, match=f"median gap .* is {gap:g}, .* by {gap:g}") as told:
+    with pytest.warns(TimeUnitWarning, match=f"median gap .* is {gap:g}, .* by {gap:g}") as caught:
         trained(gap)
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("gap", [0.011, 1.0, 99.0])
@@ -42,12 +42,12 @@ def test_time_constants_may_be_given():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(0.005, rnn=tauflow.GNODE, tau=0.01)
-    with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500") as told:
+    with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500") as caught:
         trained(5.0, rnn=tauflow.GNODE, tau=0.01, solver="tsit5")
     assert "the cell with tau=5." in str(
-        told[0].message
+        caught[0].message
     )  # what to do, and no page that is not at hand
-    assert "docs/" not in str(told[0].message)
+    assert "docs/" not in str(caught[0].message)
 
 
 def test_a_damping_is_a_time_constant_and_no_other_option_is_advised():
@@ -99,20 +99,22 @@ def test_models_that_read_no_gaps_are_not_concerned():
         trained(1e-6, rnn=tauflow.LSTM)
 
 
-@pytest.mark.parametrize(("horizon", "told"), [(5.0, False), (4.0, True), (61.0, True)])
-def test_a_horizon_far_from_the_last_time_is_pointed_out(horizon, told):
+@pytest.mark.parametrize(("horizon", "is_warned"), [(5.0, False), (4.0, True), (61.0, True)])
+def test_a_horizon_far_from_the_last_time_is_pointed_out(horizon, is_warned):
     torch.manual_seed(0)
     batch = tauflow.SequenceBatch(torch.randn(4, 6, 2), torch.randn(4, 1), dt=torch.ones(4, 6))
     body = IPNet(2, 3, horizon=horizon, reference_points=4)
     recipe = tauflow.Recipe(epochs=1, batch_size=4, select="last")
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tauflow.train(tauflow.SequenceModel(body, 1), train=batch, recipe=recipe, seed=0)
-    words = [str(one.message) for one in found if one.category is TimeUnitWarning]
-    assert bool(words) is told
-    assert not told or f"from 0 to {horizon:g}, its horizon" in words[0]
-    assert not told or words[0].endswith("Build it with horizon=6.")
-    assert all(one.filename == __file__ for one in found if one.category is TimeUnitWarning)
+    words = [str(warning.message) for warning in caught if warning.category is TimeUnitWarning]
+    assert bool(words) is is_warned
+    assert not is_warned or f"from 0 to {horizon:g}, its horizon" in words[0]
+    assert not is_warned or words[0].endswith("Build it with horizon=6.")
+    assert all(
+        warning.filename == __file__ for warning in caught if warning.category is TimeUnitWarning
+    )
 
 
 def test_what_other_modules_call_a_horizon_is_none():
@@ -131,9 +133,9 @@ def test_the_last_time_is_that_of_a_sample():
     assert find_latest_time(tauflow.SequenceBatch(batch.x, batch.y)) == 3.0
 
 
-@pytest.mark.parametrize("given", [None, 7.0])
-def test_models_made_by_name_span_their_training_data(given):
-    options = {"reference_points": 4} | ({} if given is None else {"horizon": given})
+@pytest.mark.parametrize("horizon", [None, 7.0])
+def test_models_made_by_name_span_their_training_data(horizon):
+    options = {"reference_points": 4} | ({} if horizon is None else {"horizon": horizon})
     classifier = SequenceClassifier(model="ip-net", hidden_size=3, epochs=1, options=options)
     rng = np.random.default_rng(0)
     x, t = rng.normal(size=(8, 5, 2)), np.tile(np.arange(5) * 10.0, (8, 1))
@@ -141,4 +143,4 @@ def test_models_made_by_name_span_their_training_data(given):
         warnings.simplefilter("ignore", TimeUnitWarning)
         classifier.fit(x, np.tile(["a", "b"], 4), t=t)
     (body,) = (part for part in classifier.module_.modules() if isinstance(part, IPNet))
-    assert body.horizon == (4.0 if given is None else given)  # gaps of 10 are 1
+    assert body.horizon == (4.0 if horizon is None else horizon)  # gaps of 10 are 1

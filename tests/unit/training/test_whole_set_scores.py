@@ -29,9 +29,9 @@ SKLEARN = {
 def calibration_error(y, logit):
     """Return it by the bins of scikit-learn, of equal width."""
     p = torch.sigmoid(logit).numpy()
-    true, told = calibration_curve(y, p, n_bins=10)
+    true, predicted = calibration_curve(y, p, n_bins=10)
     counts = np.histogram(p, np.linspace(0, 1, 11))[0]
-    return np.average(abs(true - told), weights=counts[counts > 0])
+    return np.average(abs(true - predicted), weights=counts[counts > 0])
 
 
 def example(seed, *, binary, count=60, ties=False):
@@ -53,8 +53,8 @@ def example(seed, *, binary, count=60, ties=False):
 def test_they_equal_scikit_learn(name, binary, ties):
     prediction, logit, y = example(3, binary=binary, ties=ties)
     score = METRICS[f"binary_{name}" if binary else name]
-    found = score(prediction, SequenceBatch(torch.zeros(60, 4, 1), y))
-    assert float(found) == pytest.approx(SKLEARN[name](y, logit), abs=1e-7)
+    score_of_batch = score(prediction, SequenceBatch(torch.zeros(60, 4, 1), y))
+    assert float(score_of_batch) == pytest.approx(SKLEARN[name](y, logit), abs=1e-7)
 
 
 class Answer(nn.Module):
@@ -136,14 +136,14 @@ def test_several_classes_equal_scikit_learn(name, per_step, weighted):
     weight = torch.rand(len(y), generator=draw) if weighted else None
     mask = (torch.rand(20, 5, generator=draw) < 0.7) if per_step else None
     batch = SequenceBatch(torch.zeros(*y.shape, 1) if per_step else torch.zeros(100, 3, 1), y)
-    found = METRICS[name](logits, replace(batch, weight=weight, mask=mask))
+    value = METRICS[name](logits, replace(batch, weight=weight, mask=mask))
     chosen = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
-    given = {}
+    options = {}
     if weight is not None:
         each = weight[:, None].expand(y.shape) if per_step else weight
-        given = {"sample_weight": each[chosen].numpy()}
+        options = {"sample_weight": each[chosen].numpy()}
     probabilities = logits[chosen].double().softmax(-1).numpy()
-    assert float(found) == pytest.approx(SEVERAL[name](y[chosen].numpy(), probabilities, **given))
+    assert float(value) == pytest.approx(SEVERAL[name](y[chosen].numpy(), probabilities, **options))
 
 
 def test_classes_that_do_not_occur_are_left_out_of_means():
@@ -177,10 +177,10 @@ def test_values_equal_scikit_learn(name, per_step, outputs, offset):
     prediction = y + torch.randn(shape, generator=draw, dtype=torch.float64)
     mask = (torch.rand(20, 5, generator=draw) < 0.7) if per_step else None
     x = torch.zeros(*(shape[:2] if per_step else (100, 3)), 1)
-    found = METRICS[name](prediction, SequenceBatch(x, y, mask=mask))
+    value = METRICS[name](prediction, SequenceBatch(x, y, mask=mask))
     chosen = torch.ones(shape[:-1], dtype=torch.bool) if mask is None else mask
     expected = VALUES[name](y[chosen].numpy(), prediction[chosen].numpy())
-    assert float(found) == pytest.approx(expected, rel=1e-7)
+    assert float(value) == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("size", [1, 3, 512])
@@ -209,7 +209,9 @@ def test_r2_of_an_output_that_does_not_vary():
     assert METRICS["rmse"](y * torch.nan, batch).isnan()
 
 
-@pytest.mark.parametrize("name", [name for name, one in METRICS.items() if one.supports_weights])
+@pytest.mark.parametrize(
+    "name", [name for name, metric in METRICS.items() if metric.supports_weights]
+)
 def test_several_weightings_at_once_are_those_one_by_one(name):
     draw = torch.Generator().manual_seed(12)
     y = torch.rand(40, generator=draw)
@@ -217,11 +219,11 @@ def test_several_weightings_at_once_are_those_one_by_one(name):
     y = y[:, None] if METRICS[name].target == "values" else (y > 0.6).to(torch.long)
     logits = torch.randn(40, outputs, generator=draw)
     weights = torch.randint(0, 3, (5, 40), generator=draw)
-    whole = METRICS[name].whole
-    expected = [float(whole(logits, y, one)) for one in weights]
-    assert whole(logits, y, weights).tolist() == pytest.approx(expected)
-    several = [torch.repeat_interleave(torch.arange(40), one) for one in weights]
-    assert expected == pytest.approx([float(whole(logits[one], y[one])) for one in several])
+    score = METRICS[name].whole
+    expected = [float(score(logits, y, weight)) for weight in weights]
+    assert score(logits, y, weights).tolist() == pytest.approx(expected)
+    several = [torch.repeat_interleave(torch.arange(40), weight) for weight in weights]
+    assert expected == pytest.approx([float(score(logits[rows], y[rows])) for rows in several])
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
@@ -232,8 +234,8 @@ def test_a_part_of_one_class_is_refused_before_training(part):
 
     y = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).unsqueeze(-1)
     both = SequenceBatch(torch.zeros(2, 2, 1), y)
-    one = SequenceBatch(both.x, y, y_mask=y > 0)  # what does not count is no negative
-    parts = {"train": both, "valid": both, "test": both, part: one}
+    batch = SequenceBatch(both.x, y, y_mask=y > 0)  # what does not count is no negative
+    parts = {"train": both, "valid": both, "test": both, part: batch}
     recipe = Recipe(epochs=1)
     with pytest.raises(DataError, match=f"targets of the {part} data are all positive, and it"):
         train(Linear(1, 1), **parts, loss="bce", metric="binary_auroc", recipe=recipe)

@@ -100,9 +100,9 @@ def allow_maps_of(folder: Path) -> None:
 def data_of_process() -> int:
     """Return how much private, writable memory the process has, in bytes."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    found = re.search(r"VmData:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) << 10
+    match = re.search(r"VmData:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) << 10
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def test_synapses_of_an_ncp_follow_its_layers(units, outputs, sparsity, inputs, 
     assert not synapses.recurrent[~allowed].any()
     outside = layers["command"] + layers["motor"]
     assert not synapses.sensory[:, outside].any()
-    # Nobody is left out: every neuron hears somebody.
+    # Every neuron has an input.
     heard = synapses.recurrent.abs().sum(0) + synapses.sensory.abs().sum(0)
     assert (heard[layers["inter"] + layers["motor"]] > 0).all()
 

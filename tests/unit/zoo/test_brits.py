@@ -22,11 +22,11 @@ def estimates_of(cell, x, dt):
     """Return what one direction estimates of one sequence, by the steps of RITSCell."""
     rits = RITSCell(D, N).double()
     rits.load_state_dict(cell.state_dict())
-    h, found = rits.initial_state(x[:1]), []
+    h, estimates = rits.initial_state(x[:1]), []
     for k in range(T):
         h = rits.step(x[k : k + 1], h, dt[k].view(1, 1), ~x[k : k + 1].isnan())
-        found.append(rits.imputed(h)[0])
-    return torch.stack(found)
+        estimates.append(rits.imputed(h)[0])
+    return torch.stack(estimates)
 
 
 def both_directions(model, x, dt):
@@ -57,12 +57,12 @@ def test_output_and_loss_are_those_of_the_paper():
 def test_training_brings_the_directions_together():
     torch.manual_seed(0)
     t = torch.linspace(0, 6, 20).repeat(32, 1) + 6 * torch.rand(32, 1)
-    whole = torch.stack([t.sin(), t.cos()], dim=-1)
-    x = torch.where(torch.rand(whole.shape) < 0.3, torch.nan, whole)
+    waves = torch.stack([t.sin(), t.cos()], dim=-1)
+    x = torch.where(torch.rand(waves.shape) < 0.3, torch.nan, waves)
     model = BRITS(2, 16)
-    batch = SequenceBatch(x, whole, torch.full((32, 20), 0.3), observed=~x.isnan())
+    batch = SequenceBatch(x, waves, torch.full((32, 20), 0.3), observed=~x.isnan())
     recipe = tauflow.Recipe(epochs=20, lr=0.03, batch_size=32, select="last")
-    before = (model(x, dt=batch.dt)[0] - whole)[x.isnan()].square().mean()
+    before = (model(x, dt=batch.dt)[0] - waves)[x.isnan()].square().mean()
     tauflow.train(model, train=batch, loss="mse", recipe=recipe, progress=False)
-    after = (model(x, dt=batch.dt)[0] - whole)[x.isnan()].square().mean()
+    after = (model(x, dt=batch.dt)[0] - waves)[x.isnan()].square().mean()
     assert after < 0.5 * before

@@ -109,8 +109,8 @@ def test_queries_ask_for_targets_and_read_what_is_known():
     model, (x, t, observed) = make(D + 1, targets=(2, 0)), samples()
     is_query = torch.arange(T) >= 3
     flag = is_query.double().expand(B, T).unsqueeze(-1)
-    given = torch.cat([observed, torch.ones(B, T, 1, dtype=torch.bool)], -1)
-    y = model(torch.cat([x, flag], -1), t=t, observed=given)[0].detach()
+    marks = torch.cat([observed, torch.ones(B, T, 1, dtype=torch.bool)], -1)
+    y = model(torch.cat([x, flag], -1), t=t, observed=marks)[0].detach()
     assert y.shape == (B, T, 2)
     assert not y[:, :3].any()
     for row in range(B):
@@ -186,10 +186,10 @@ def test_wrong_options_are_refused(options, message):
 
 def test_exponentials_of_single_precision_as_autocast_of_cuda_makes_them(monkeypatch):
     model, (x, t, observed) = make().float(), samples()
-    given = {"dt": t.diff(dim=1, prepend=torch.zeros(B, 1)).float(), "observed": observed}
-    expected = model(x.float(), **given)[0]
+    options = {"dt": t.diff(dim=1, prepend=torch.zeros(B, 1)).float(), "observed": observed}
+    expected = model(x.float(), **options)[0]
     exponential = torch.exp
     monkeypatch.setattr(torch, "exp", lambda z: exponential(z.float()))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = model(x.float(), **given)[0]
-    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0)
+        predictions = model(x.float(), **options)[0]
+    torch.testing.assert_close(predictions.float(), expected, atol=0.1, rtol=0)

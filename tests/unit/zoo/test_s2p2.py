@@ -59,7 +59,7 @@ def intensities(model, types, times, at):
         return us
 
     marks, stamps = [K, *types], [0.0, *times]
-    found, place = [], 0
+    intensities_of_types, place = [], 0
     xs = [complex_of(k, "E")[K] for k in range(L)]
     held, now = inputs(xs), 0.0
     for t in at:
@@ -70,20 +70,22 @@ def intensities(model, types, times, at):
             held, now = inputs(xs), stamps[place]
         z = p["weight"] @ inputs(move(xs, held, t - now))[-1]
         scale = np.exp(p["log_scale"])
-        found.append(scale * np.logaddexp(0, z / scale))
-    return np.array(found)
+        intensities_of_types.append(scale * np.logaddexp(0, z / scale))
+    return np.array(intensities_of_types)
 
 
 def test_intensities_and_likelihood_are_those_of_the_equations():
     model, types, times = make(), [0, 1, 1, 0], [0.4, 0.9, 2.5, 3.1]
     at = np.array([0.2, 0.9, 1.7, 3.05, 3.9])
-    given = torch.tensor([types]), torch.tensor([times], dtype=torch.float64)
-    found = model.intensity(*given, torch.tensor(at)[None])
-    np.testing.assert_allclose(found[0].detach(), intensities(model, types, times, at), rtol=1e-9)
+    events = torch.tensor([types]), torch.tensor([times], dtype=torch.float64)
+    intensity = model.intensity(*events, torch.tensor(at)[None])
+    np.testing.assert_allclose(
+        intensity[0].detach(), intensities(model, types, times, at), rtol=1e-9
+    )
     middles = (np.arange(4000) + 0.5) * END / 4000
     compensator = intensities(model, types, times, middles).sum() * END / 4000
     chosen = intensities(model, types, times, np.array(times))[range(4), types]
-    likelihood = model.log_likelihood(*given, END).item()
+    likelihood = model.log_likelihood(*events, END).item()
     np.testing.assert_allclose(likelihood, np.log(chosen).sum() - compensator, rtol=1e-4)
 
 
@@ -109,9 +111,9 @@ def test_it_is_saved(tmp_path):
     model = make()
     tauflow.save(model, tmp_path / "model.safetensors")
     loaded = tauflow.load(tmp_path / "model.safetensors")
-    given = torch.tensor([[0, 1]]), torch.tensor([[0.5, 1.0]]).double()
+    events = torch.tensor([[0, 1]]), torch.tensor([[0.5, 1.0]]).double()
     torch.testing.assert_close(
-        loaded.log_likelihood(*given, END), model.log_likelihood(*given, END)
+        loaded.log_likelihood(*events, END), model.log_likelihood(*events, END)
     )
 
 

@@ -57,8 +57,8 @@ def s6(p, xs, dts, order=3):
         for channel in range(N):
             for j in range(order):
                 factor = np.exp(A[channel, j] * delta[channel])
-                drive = (factor - 1) / A[channel, j] * b[j] * u[channel]
-                z[channel, j] = factor * z[channel, j] + drive
+                input_part = (factor - 1) / A[channel, j] * b[j] * u[channel]
+                z[channel, j] = factor * z[channel, j] + input_part
             y[channel] = c @ z[channel] + p["D"][channel] * u[channel]
         yield y
 
@@ -142,17 +142,17 @@ def test_kernels_equal_the_steps(name, masked):
         "reference",
         *{row.backend for row in get_kernels(module.cell)} - {"graph", "triton"},
     ):
-        given = x.clone().requires_grad_()
+        leaf = x.clone().requires_grad_()
         rnn = module.replace(backend=backend)
-        y, h = rnn(given, dt=dt, mask=mask if masked else None)
+        y, h = rnn(leaf, dt=dt, mask=mask if masked else None)
         weights = torch.linspace(-1, 1, y.numel()).view_as(y)
         loss = (y * weights).sum() + h.square().sum() / 1e4
-        results[backend] = y, h, *torch.autograd.grad(loss, [given, *rnn.parameters()])
+        results[backend] = y, h, *torch.autograd.grad(loss, [leaf, *rnn.parameters()])
     assert len(results) > 1
     expected = results.pop("reference")
     for result in results.values():
-        for one, other in zip(result, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        for value, other in zip(result, expected, strict=True):
+            torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["min-gru", "min-lstm", "s6"])

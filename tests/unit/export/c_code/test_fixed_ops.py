@@ -16,17 +16,17 @@ def test_tanh_and_sigmoid():
         ("tanh", 12, np.tanh),
         ("sigmoid", 11, lambda v: 1 / (1 + np.exp(-v))),
     ):
-        found = NUMPY[name](z) / 32768
-        assert np.abs(found - exact(z / 2.0**q)).max() < 2e-4
-        assert (np.diff(found) >= 0).all()
+        values = NUMPY[name](z) / 32768
+        assert np.abs(values - exact(z / 2.0**q)).max() < 2e-4
+        assert (np.diff(values) >= 0).all()
 
 
 def test_exponential():
     x = RNG.integers(-(2**20) + 1, 2**19, 10_000)
     for q in (15, 10, 4):
         exact = np.minimum(np.exp(x / 65536) * 2.0**q, 32767)
-        found = NUMPY["exp"](x, q, 32767)
-        assert np.abs(found - exact).max() <= 1 + 3e-4 * 32767
+        values = NUMPY["exp"](x, q, 32767)
+        assert np.abs(values - exact).max() <= 1 + 3e-4 * 32767
 
 
 def test_products_with_a_gap_keep_their_digits_however_short_or_long_it_is():
@@ -36,8 +36,8 @@ def test_products_with_a_gap_keep_their_digits_however_short_or_long_it_is():
     a = RNG.integers(-65535, 65536, 10_000)
     for q in (0, 10, -8):
         exact = np.clip(a * gap * 2.0**-q, -MOST, MOST)
-        found = NUMPY["times"](a, m, e, q, MOST)
-        assert (np.abs(found - exact) <= 1 + 1e-4 * np.abs(exact)).all()
+        values = NUMPY["times"](a, m, e, q, MOST)
+        assert (np.abs(values - exact) <= 1 + 1e-4 * np.abs(exact)).all()
     assert pack_gap(np.zeros(1)) == (0, 0)
 
 
@@ -54,8 +54,8 @@ def test_division_keeps_digits_of_large_and_small_numbers():
     a, b = (RNG.integers(1, 2**31, 10_000) >> RNG.integers(0, 31, 10_000) for _ in range(2))
     b = np.maximum(b, 1) * RNG.choice([-1, 1], 10_000)
     exact = np.clip(a / b * 2.0**8, -32767, 32767)
-    found = NUMPY["divide"](a, b, 8, 32767)
-    assert (np.abs(found - exact) <= 1 + 1e-4 * np.abs(exact)).all()
+    values = NUMPY["divide"](a, b, 8, 32767)
+    assert (np.abs(values - exact) <= 1 + 1e-4 * np.abs(exact)).all()
     assert NUMPY["divide"](np.array([5, -5, 0]), np.zeros(3, int), 8, 99).tolist() == [99, -99, 0]
 
 
@@ -68,10 +68,10 @@ def test_the_semi_implicit_step_stays_between_the_state_and_its_target():
     m, e = pack_gap(gap)
     r = gap * rate / 2**10
     exact = v + (target * 32768.0 - v) * r / (1 + r)
-    found = NUMPY["relax"](v, target, rate, m, e, 10, MOST)
-    assert np.abs(found - exact).max() < 2e-4 * MOST
+    values = NUMPY["relax"](v, target, rate, m, e, 10, MOST)
+    assert np.abs(values - exact).max() < 2e-4 * MOST
     low, high = np.minimum(v, target << 15), np.maximum(v, target << 15)
-    assert ((found >= low - 2**15) & (found <= high + 2**15)).all()
+    assert ((values >= low - 2**15) & (values <= high + 2**15)).all()
     still = NUMPY["relax"](v, target, rate, 0 * m, e, 10, MOST)
     assert (still == v).all()
 

@@ -66,12 +66,12 @@ def test_a_graph_computes_what_the_step_does(make, fold_offsets):
     )
     dt = torch.rand(5).double()
     inputs = {"x": x.numpy(), "dt": dt.numpy()[:, None], "h_in": h.numpy()}
-    found = evaluate(items, graph.outputs, inputs)
+    results = evaluate(items, graph.outputs, inputs)
     for row in range(5):
-        one = {"x": x[row : row + 1], "dt": dt[row : row + 1], "h_in": h[row : row + 1]}
-        y, h_out = step(**one)
-        np.testing.assert_allclose(found["y"][row], y[0], atol=1e-12)
-        np.testing.assert_allclose(found["h_out"][row], h_out[0], atol=1e-12)
+        inputs_of_row = {"x": x[row : row + 1], "dt": dt[row : row + 1], "h_in": h[row : row + 1]}
+        y, h_out = step(**inputs_of_row)
+        np.testing.assert_allclose(results["y"][row], y[0], atol=1e-12)
+        np.testing.assert_allclose(results["h_out"][row], h_out[0], atol=1e-12)
 
 
 def test_sub_steps_are_a_loop_and_arrays_are_used_again():

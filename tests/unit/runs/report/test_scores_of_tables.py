@@ -16,7 +16,7 @@ from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
 from tauflow.runs.task import run_task
 
 
-def found(ours, theirs, *metrics, unit=None, positive=""):
+def score_table_of(ours, theirs, *metrics, unit=None, positive=""):
     """Return scores of a network and a baseline, with intervals of half and twice the score."""
 
     def scored(name, values):
@@ -28,7 +28,7 @@ def found(ours, theirs, *metrics, unit=None, positive=""):
 
 
 def test_errors_have_the_unit_of_the_table():
-    table = found([39.1531, 0.123], [1.0, 1.0], "rmse", "r2", unit="kW")
+    table = score_table_of([39.1531, 0.123], [1.0, 1.0], "rmse", "r2", unit="kW")
     assert score_table.make_headers(table) == ["model", "RMSE, kW", "R²"]
     assert score_table.format_values(table.network, table) == ["cfc", "39.15", "0.123"]
     assert score_table.format_intervals(table.network, table) == [
@@ -47,7 +47,7 @@ def test_errors_have_the_unit_of_the_table():
 
 
 def test_what_selected_is_said_in_small_print():
-    table = found([0.7], [0.6], "average_precision", positive="yes")
+    table = score_table_of([0.7], [0.6], "average_precision", positive="yes")
     record = SimpleNamespace(
         row="cfc",
         best_epoch=3,
@@ -83,7 +83,9 @@ def test_what_selected_is_said_in_small_print():
 )
 def test_a_network_that_is_not_better_is_named(metric, ours, theirs, verdict):
     expected = [] if verdict is None else [f"Gradient boosting scores {verdict}"]
-    assert score_table.describe_better_baseline(found([ours], [theirs], metric)) == expected
+    assert (
+        score_table.describe_better_baseline(score_table_of([ours], [theirs], metric)) == expected
+    )
 
 
 def run_of(folder, model="gru", **table_options):

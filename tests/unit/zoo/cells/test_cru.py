@@ -50,7 +50,7 @@ def test_a_step_is_that_of_a_kalman_filter():
     np.testing.assert_allclose(E @ E.T, np.eye(2 * N), atol=1e-12)
     x, dt = torch.randn(B, D).double(), torch.rand(B, 1).double() + 0.1
     observed = torch.tensor([[True, True], [True, False], [False, False], [False, True]])
-    found = cell.step(torch.where(observed, x, torch.nan), h, dt, observed).detach().numpy()
+    state = cell.step(torch.where(observed, x, torch.nan), h, dt, observed).detach().numpy()
     for row in range(B):
         mean, cov = predict(p, E, h[row].numpy(), dt[row].item())
         blocks = [cov[:N, :N], cov[N:, N:], cov[N:, :N]]
@@ -67,7 +67,7 @@ def test_a_step_is_that_of_a_kalman_filter():
             gain = P @ H.T @ np.linalg.inv(H @ P @ H.T + np.diag(softplus(v) + 1e-6))
             mean, P = mean + gain @ (y - mean[:N]), P - gain @ H @ P
             u, low, s = np.diag(P[:N, :N]), np.diag(P[N:, N:]), np.diag(P[N:, :N])
-        np.testing.assert_allclose(found[row], np.concatenate([mean, u, low, s]), rtol=1e-8)
+        np.testing.assert_allclose(state[row], np.concatenate([mean, u, low, s]), rtol=1e-8)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])

@@ -75,9 +75,9 @@ def test_the_gradient_of_s_has_the_digits_of_single_precision(size, spread):
     exact.load_state_dict(cell.state_dict())
     for scale in (1e-4, 1.0, 100.0):
         pull = scale * torch.randn(size, size, dtype=torch.float32)
-        (found,) = torch.autograd.grad(cell.Q, cell.S, pull)
+        (gradient,) = torch.autograd.grad(cell.Q, cell.S, pull)
         (expected,) = torch.autograd.grad(exact.Q, exact.S, pull.double())
-        error = (found - expected).abs().max() / expected.abs().max()
+        error = (gradient - expected).abs().max() / expected.abs().max()
         assert error < 3e-7, (scale, error)
 
 

@@ -40,7 +40,7 @@ def test_a_step_flows_predicts_and_reads_what_was_observed():
         gru.weight_hh.copy_(cell.W_h)
         gru.bias_ih.copy_(cell.b)
         gru.bias_hh.copy_(cell.b_h)
-    found = cell.step(torch.where(observed, x, torch.nan), h, dt, observed).detach().numpy()
+    state = cell.step(torch.where(observed, x, torch.nan), h, dt, observed).detach().numpy()
     for row in range(B):
         before = flow(p, h[row].numpy(), dt[row].item())
         mean, log_variance = np.split(
@@ -51,13 +51,13 @@ def test_a_step_flows_predicts_and_reads_what_was_observed():
             if observed[row, d]:
                 value = x[row, d].item()
                 error = (value - mean[d]) / np.exp(log_variance[d] / 2)
-                given = np.array([value, mean[d], log_variance[d], error])
-                read[d] = np.maximum(given @ p["P"][d] + p["p"][d], 0)
+                inputs = np.array([value, mean[d], log_variance[d], error])
+                read[d] = np.maximum(inputs @ p["P"][d] + p["p"][d], 0)
         expected = before
         if observed[row].any():
-            given = torch.from_numpy(read.ravel())[None], torch.from_numpy(before)[None]
-            expected = gru(*given)[0].detach().numpy()
-        np.testing.assert_allclose(found[row], expected, rtol=1e-6, atol=1e-8)
+            inputs = torch.from_numpy(read.ravel())[None], torch.from_numpy(before)[None]
+            expected = gru(*inputs)[0].detach().numpy()
+        np.testing.assert_allclose(state[row], expected, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(
             cell.predict_features(torch.from_numpy(before))[1].detach().numpy(),
             np.exp(log_variance),

@@ -27,11 +27,11 @@ def by_hand(p, xs, gaps, observed=None):
 def test_values(masked):
     x, dt, observed = sequence()
     cell = randomised(GRUwECell(D, N))
-    given = (observed,) if masked else ()
+    masks = (observed,) if masked else ()
     values = torch.where(observed, x, torch.nan) if masked else x
     with torch.no_grad():
-        y, _ = run(cell, values, dt, *given)
-    expected = reference(cell, by_hand, x, dt, *given)
+        y, _ = run(cell, values, dt, *masks)
+    expected = reference(cell, by_hand, x, dt, *masks)
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-13)
     assert parameter_count(cell) == 6 * D * N + 3 * N * N + 5 * N
 

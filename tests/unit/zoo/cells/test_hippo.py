@@ -75,9 +75,9 @@ def test_values_equal_the_equation(options, first_gap):
     dt[:, 0], mask = first_gap, torch.rand(B, T) < 0.7
     y, h = RNN(cell)(x, dt=dt, mask=mask)
     for row in range(B):
-        kept = mask[row]
-        y_hand, h_hand = by_hand(cell, x[row, kept].numpy(), dt[row, kept].numpy())
-        np.testing.assert_allclose(y[row, kept].detach().numpy(), y_hand, rtol=1e-9, atol=1e-11)
+        valid = mask[row]
+        y_hand, h_hand = by_hand(cell, x[row, valid].numpy(), dt[row, valid].numpy())
+        np.testing.assert_allclose(y[row, valid].detach().numpy(), y_hand, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(h[row].detach().numpy(), h_hand, rtol=1e-9, atol=1e-11)
     assert cell.uses_dt == (cell.append_dt or cell.timestamped)
 

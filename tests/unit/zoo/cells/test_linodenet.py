@@ -57,11 +57,11 @@ def by_hand(p, xs, gaps, observed=None):
 def test_values(N, masked):
     x, dt, observed = sequence()
     cell = make_cell(N)
-    given = (observed,) if masked else ()
+    masks = (observed,) if masked else ()
     values = torch.where(observed, x, torch.nan) if masked else x
     with torch.no_grad():
-        y, _ = run(cell, values, dt, *given)
-    expected = reference(cell, by_hand, x, dt, *given)
+        y, _ = run(cell, values, dt, *masks)
+    expected = reference(cell, by_hand, x, dt, *masks)
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-9, atol=1e-10)
     count = N + 8 * (N * N + N) + 4 + D * N + 3 * D * D + 7 * N * N + 4
     assert parameter_count(cell) == count

@@ -58,8 +58,8 @@ def by_hand(cell, x, dt):
         x_t = np.append(x_t, gap) if cell.append_dt else x_t
         u = p["e_x"] @ x_t + p.get("e_h", np.zeros(N)) @ h + p.get("e_m", np.zeros(P)) @ m
         m = A @ m + b * u
-        drive = p["W_x"] @ x_t if "W_x" in p else 0.0
-        h = np.tanh(drive + p["W_h"] @ h + p["W_m"] @ m)
+        projection = p["W_x"] @ x_t if "W_x" in p else 0.0
+        h = np.tanh(projection + p["W_h"] @ h + p["W_m"] @ m)
         outputs.append(h)
     return np.stack(outputs), np.concatenate([h, m])
 

@@ -44,9 +44,9 @@ def run_by_hand(cell, x, dt, observed):
         estimate = beta * features + (1 - beta) * history
         filled = np.where(m > 0, x[t], estimate)
         h = h * np.exp(-np.maximum(p["W_h"] @ delta + p["b_h"], 0))
-        given = torch.from_numpy(np.concatenate([filled, m]))[None]
-        found = lstm(given, (torch.from_numpy(h)[None], torch.from_numpy(C)[None]))
-        h, C = (one[0].detach().numpy() for one in found)
+        inputs = torch.from_numpy(np.concatenate([filled, m]))[None]
+        lstm_outputs = lstm(inputs, (torch.from_numpy(h)[None], torch.from_numpy(C)[None]))
+        h, C = (value[0].detach().numpy() for value in lstm_outputs)
         outputs.append(h)
         estimates.append(estimate)
     return np.stack(outputs), np.stack(estimates)
@@ -56,10 +56,10 @@ def test_states_and_estimates_follow_the_equations():
     cell = make_cell()
     x, dt = torch.randn(B, T, D).double(), torch.rand(B, T, 1).double() + 0.1
     observed = torch.rand(B, T, D) < 0.6
-    given = torch.where(observed, x, torch.nan)
-    h, outputs, estimates = cell.initial_state(given[:, 0].nan_to_num()), [], []
+    values = torch.where(observed, x, torch.nan)
+    h, outputs, estimates = cell.initial_state(values[:, 0].nan_to_num()), [], []
     for t in range(T):
-        h = cell.step(given[:, t], h, dt[:, t], observed[:, t])
+        h = cell.step(values[:, t], h, dt[:, t], observed[:, t])
         outputs.append(cell.readout(h))
         estimates.append(cell.imputed(h))
     for row in range(B):

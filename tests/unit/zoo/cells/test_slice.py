@@ -27,12 +27,12 @@ def test_a_step_is_that_of_its_block_diagonal_matrices(block_size):
     x, dt = torch.randn(B, D).double(), torch.rand(B, 1).double() + 0.1
     h = torch.cat([torch.randn(B, N), torch.ones(B, 1)], dim=1).double()
     A = generators(cell)
-    found = cell.step(x, h, dt).detach().numpy()
+    states = cell.step(x, h, dt).detach().numpy()
     for row in range(B):
-        drive = A[0] + sum(x[row, i].item() * A[i + 1] for i in range(D))
+        matrix = A[0] + sum(x[row, i].item() * A[i + 1] for i in range(D))
         state = h[row, :N].numpy()
-        expected = state + 0.5 * dt[row].item() * drive @ state
-        np.testing.assert_allclose(found[row], [*expected, 1.0], rtol=1e-12)
+        expected = state + 0.5 * dt[row].item() * matrix @ state
+        np.testing.assert_allclose(states[row], [*expected, 1.0], rtol=1e-12)
     assert sum(p.numel() for p in cell.parameters()) == (D + 1) * N * block_size + N * D + N
 
 
@@ -43,8 +43,8 @@ def test_many_short_steps_approach_the_flow_of_the_linear_equation():
     x = torch.randn(1, D).double()
     h = torch.cat([torch.randn(1, N), torch.ones(1, 1)], dim=1).double()
     A, count = generators(cell), 5000
-    drive = A[0] + sum(x[0, i].item() * A[i + 1] for i in range(D))
-    expected = expm(0.3 * 1.7 * drive) @ h[0, :N].numpy()
+    matrix = A[0] + sum(x[0, i].item() * A[i + 1] for i in range(D))
+    expected = expm(0.3 * 1.7 * matrix) @ h[0, :N].numpy()
     with torch.no_grad():
         for _ in range(count):
             h = cell.step(x, h, torch.full((1, 1), 1.7 / count).double())

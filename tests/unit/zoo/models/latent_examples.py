@@ -51,13 +51,13 @@ def irregular_batch(rows=5, steps=9, features=2, *, dtype=torch.float64, seed=0)
 
 def events(batch, row):
     """Return a sequence's measured steps as (time since the first valid step, x, seen)."""
-    time, found = None, []
+    time, events_of_row = None, []
     for step in np.flatnonzero(batch.mask[row].numpy()):
         time = 0.0 if time is None else time + float(batch.dt[row, step])
         seen = batch.observed[row, step].numpy()
         if seen.any():
-            found.append((time, np.where(seen, batch.x[row, step].numpy(), 0.0), seen))
-    return found
+            events_of_row.append((time, np.where(seen, batch.x[row, step].numpy(), 0.0), seen))
+    return events_of_row
 
 
 def array(tensor):
@@ -90,20 +90,20 @@ def moments(output):
     return mean, np.abs(spread)
 
 
-def recurrent_posterior(encoder, found):
+def recurrent_posterior(encoder, events_of_row):
     """Read events backwards; the gap goes to the event read before."""
     h = np.zeros(encoder.gru.cell.hidden_size)
-    later = found[-1][0]
-    for time, x, seen in reversed(found):
+    later = events_of_row[-1][0]
+    for time, x, seen in reversed(events_of_row):
         h = gru(encoder.gru.cell, np.concatenate([x, seen, [later - time]]), h)
         later = time
     return moments(dense(encoder.to_moments, h))
 
 
-def ode_rnn_posterior(encoder, found):
+def ode_rnn_posterior(encoder, events_of_row):
     """Flow back on a grid of fiftieths of the whole time, and jump at events."""
     y = s = np.zeros(encoder.hidden_size)
-    finest = found[-1][0] / encoder.steps
+    finest = events_of_row[-1][0] / encoder.steps
 
     def flow(y, start, end):
         points = max(2, int((start - end) // finest))
@@ -112,8 +112,8 @@ def ode_rnn_posterior(encoder, found):
             y = y + (then - now) * dense(encoder.field, y)
         return y
 
-    later = found[-1][0]
-    for time, x, seen in reversed(found):
+    later = events_of_row[-1][0]
+    for time, x, seen in reversed(events_of_row):
         y = flow(y, later, time)
         later = time
         c = np.concatenate([y, s, x, seen])

@@ -47,8 +47,8 @@ def bound_loss(bounds, bound, weight=None):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bound", ["sequence", "batch"])
 def test_loss_is_the_bound_computed_entry_by_entry(kind, bound):
-    batch, whole = irregular_batch(), model(kind, bound=bound, observation_std=0.7, samples=3)
-    got = whole.loss(batch, kl_weight=0.3, generator=seeded())
+    batch, network = irregular_batch(), model(kind, bound=bound, observation_std=0.7, samples=3)
+    got = network.loss(batch, kl_weight=0.3, generator=seeded())
     density, squares = likelihoods(batch, array(got.paths.reconstruction), 0.7)
     mean, std = array(got.paths.mean), array(got.paths.std)
     kl = (np.log(1 / std) + (std**2 + mean**2) / 2 - 0.5).mean(axis=1)
@@ -64,19 +64,19 @@ def test_loss_is_the_bound_computed_entry_by_entry(kind, bound):
 @pytest.mark.parametrize("bound", ["sequence", "batch"])
 def test_every_term_counts_sequences_by_their_weights(kind, bound):
     weight, options = [1.0, 3.0, 0.5, 2.0, 1e-9], {"classes": 1, "classification_weight": 2.0}
-    whole = model(kind, bound=bound, samples=3, observation_std=0.7, **options)
+    network = model(kind, bound=bound, samples=3, observation_std=0.7, **options)
     batch = replace(irregular_batch(), weight=torch.tensor(weight))
-    got = whole.loss(batch, kl_weight=0.3, generator=seeded())
-    density, squares = likelihoods(batch, array(got.paths.reconstruction), whole.observation_std)
+    got = network.loss(batch, kl_weight=0.3, generator=seeded())
+    density, squares = likelihoods(batch, array(got.paths.reconstruction), network.observation_std)
     mean, std = array(got.paths.mean), array(got.paths.std)
     kl = (np.log(1 / std) + (std**2 + mean**2) / 2 - 0.5).mean(axis=1)
     entropy = np.log1p(np.exp((1 - 2 * array(batch.y)) * array(got.paths.logits)[..., 0]))
     entropy = np.average(entropy, axis=1, weights=weight).mean()
     expected = bound_loss(density - 0.3 * kl, bound, weight) + 2 * entropy
     assert got.loss.item() == pytest.approx(expected, rel=1e-6)
-    for found, of in ((got.log_likelihood, density), (got.squared_error, squares), (got.kl, kl)):
-        own = np.average(np.atleast_2d(of), axis=1, weights=weight).mean()
-        assert found.item() == pytest.approx(own, rel=1e-6)
+    for term, of in ((got.log_likelihood, density), (got.squared_error, squares), (got.kl, kl)):
+        expected_mean = np.average(np.atleast_2d(of), axis=1, weights=weight).mean()
+        assert term.item() == pytest.approx(expected_mean, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,13 +116,13 @@ def test_classification_joins_the_loss_or_is_all_of_it(kind, per_step):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_not_measured_changes_nothing(kind):
-    batch, whole = irregular_batch(), model(kind, samples=2)
+    batch, network = irregular_batch(), model(kind, samples=2)
     other = replace(batch, x=torch.where(batch.x.isnan(), 1e3, batch.x))
     padding = torch.where(batch.mask, batch.dt, torch.nan)
     results = []
-    for given in (batch, other, replace(batch, dt=padding)):
-        got = whole.loss(given, generator=seeded())
-        grads = torch.autograd.grad(got.loss, list(whole.parameters()))
+    for part in (batch, other, replace(batch, dt=padding)):
+        got = network.loss(part, generator=seeded())
+        grads = torch.autograd.grad(got.loss, list(network.parameters()))
         assert all(grad.isfinite().all() for grad in grads)
         results.append((got.loss, *grads))
     for again in results[1:]:
@@ -132,13 +132,13 @@ def test_what_was_not_measured_changes_nothing(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_without_measurements_changes_no_posterior(kind):
     """Splitting a gap by an empty step, in the middle or behind the end, is no news."""
-    batch, whole = irregular_batch(), model(kind)
-    paths = whole.infer(batch.x, **call(batch), samples=0)
+    batch, network = irregular_batch(), model(kind)
+    paths = network.infer(batch.x, **call(batch), samples=0)
     for at in (3, 9):
         share = 0.4 * batch.dt[:, at : at + 1] if at < 9 else torch.ones(5, 1).double()
         rest = [batch.dt[:, at : at + 1] - share, batch.dt[:, at + 1 :]] if at < 9 else []
         empty = torch.zeros(5, 1, 2, dtype=torch.bool)
-        split = whole.infer(
+        split = network.infer(
             torch.cat([batch.x[:, :at], torch.full((5, 1, 2), torch.nan), batch.x[:, at:]], 1),
             dt=torch.cat([batch.dt[:, :at], share, *rest], dim=1),
             mask=torch.cat([batch.mask[:, :at], batch.mask[:, at - 1 : at], batch.mask[:, at:]], 1),
@@ -152,43 +152,43 @@ def test_a_step_without_measurements_changes_no_posterior(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_its_rows_one_by_one(kind):
-    batch, whole = irregular_batch(), model(kind)
-    together = whole.loss(batch, samples=0)
-    alone = [whole.loss(batch[row : row + 1], samples=0) for row in range(len(batch))]
-    torch.testing.assert_close(together.loss, torch.stack([one.loss for one in alone]).mean())
-    for row, one in enumerate(alone):
+    batch, network = irregular_batch(), model(kind)
+    together = network.loss(batch, samples=0)
+    alone = [network.loss(batch[row : row + 1], samples=0) for row in range(len(batch))]
+    torch.testing.assert_close(together.loss, torch.stack([result.loss for result in alone]).mean())
+    for row, result in enumerate(alone):
         torch.testing.assert_close(
-            one.paths.reconstruction[:, 0], together.paths.reconstruction[:, row]
+            result.paths.reconstruction[:, 0], together.paths.reconstruction[:, row]
         )
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_follow_the_posterior_and_the_seed(kind):
-    batch, whole = irregular_batch(), model(kind)
-    paths = whole.infer(batch.x, **call(batch), samples=4000, generator=seeded(1))
+    batch, network = irregular_batch(), model(kind)
+    paths = network.infer(batch.x, **call(batch), samples=4000, generator=seeded(1))
     assert paths.z0.shape == (4000, 5, 3)
     assert paths.reconstruction.shape == (4000, 5, 9, 2)
     scaled = (paths.z0 - paths.mean) / paths.std
     assert scaled.mean(0).abs().max() < 0.08
     assert (scaled.std(0) - 1).abs().max() < 0.08
-    again = whole.infer(batch.x, **call(batch), samples=4000, generator=seeded(1))
+    again = network.infer(batch.x, **call(batch), samples=4000, generator=seeded(1))
     assert torch.equal(again.z0, paths.z0)
-    assert not torch.equal(whole.infer(batch.x, **call(batch), samples=4000).z0, paths.z0)
-    mean = whole.infer(batch.x, **call(batch), samples=0)
+    assert not torch.equal(network.infer(batch.x, **call(batch), samples=4000).z0, paths.z0)
+    mean = network.infer(batch.x, **call(batch), samples=0)
     assert torch.equal(mean.z0[0], paths.mean)
-    assert whole.infer(batch.x, **call(batch)).z0.shape[0] == (1 if kind == "vae" else 3)
+    assert network.infer(batch.x, **call(batch)).z0.shape[0] == (1 if kind == "vae" else 3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forward_predicts_from_the_mean_as_other_models_are_called(kind):
-    batch, whole = irregular_batch(), model(kind)
-    paths = whole.infer(batch.x, **call(batch), samples=0)
-    y, h = whole(batch.x, **call(batch))
+    batch, network = irregular_batch(), model(kind)
+    paths = network.infer(batch.x, **call(batch), samples=0)
+    y, h = network(batch.x, **call(batch))
     assert torch.equal(y, paths.reconstruction[0])
     assert h.shape == (5, 0)
-    one = {name: value[0] for name, value in call(batch).items()}
-    torch.testing.assert_close(whole(batch.x[0], **one)[0], y[0])
+    options = {name: value[0] for name, value in call(batch).items()}
+    torch.testing.assert_close(network(batch.x[0], **options)[0], y[0])
     classifier = model(kind, classes=1)
     logits, _ = classifier(batch.x, **call(batch))
     assert logits.shape == (5, 1)
@@ -201,15 +201,15 @@ def test_forward_predicts_from_the_mean_as_other_models_are_called(kind):
 def test_training_on_sines_learns(kind):
     torch.manual_seed(0)
     options = {"encoder_size": 10, "units": 20, "observation_std": 0.3}
-    whole = RNNVAE(1, 4, **options) if kind == "vae" else LatentODE(1, 4, encoder=kind, **options)
+    network = RNNVAE(1, 4, **options) if kind == "vae" else LatentODE(1, 4, encoder=kind, **options)
     steps = torch.rand(16, 10, generator=seeded()) * 0.6
     times = steps.cumsum(1).unsqueeze(-1)
     x = torch.sin(2 * times + torch.linspace(0, 3, 16).view(-1, 1, 1))
     batch = SequenceBatch(x=x, y=x, dt=steps)
-    optimizer = torch.optim.Adamax(whole.parameters(), lr=0.02)
+    optimizer = torch.optim.Adamax(network.parameters(), lr=0.02)
     losses = []
     for _ in range(25):
-        got = whole.loss(batch, kl_weight=0.01, generator=seeded(5))
+        got = network.loss(batch, kl_weight=0.01, generator=seeded(5))
         optimizer.zero_grad()
         got.loss.backward()
         optimizer.step()
@@ -251,15 +251,15 @@ def test_wrong_options_are_refused(options, error, message):
 
 
 def test_wrong_calls_are_refused():
-    whole, x = LatentODE(2, 3, encoder="rnn"), torch.zeros(4, 5, 2)
+    network, x = LatentODE(2, 3, encoder="rnn"), torch.zeros(4, 5, 2)
     with pytest.raises(ArgumentError, match="hx must be None"):
-        whole(x, torch.zeros(4, 3))
+        network(x, torch.zeros(4, 3))
     with pytest.raises(DtypeError, match=r"x has dtype torch\.float64.*x\.to\(torch\.float32\)"):
-        whole.infer(x.double())
+        network.infer(x.double())
     with pytest.raises(ShapeError, match=r"LatentODE\.infer: x has shape"):
-        whole.infer(torch.zeros(4, 5, 3))
+        network.infer(torch.zeros(4, 5, 3))
     with pytest.raises(ArgumentError, match="kl_weight must be a number of 0 or more"):
-        whole.loss(SequenceBatch(x=x, y=x), kl_weight=-1.0)
+        network.loss(SequenceBatch(x=x, y=x), kl_weight=-1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,17 +268,17 @@ def test_where_nothing_was_measured_the_posterior_is_the_prior(kind, fresh):
     batch = irregular_batch()
     blind = replace(batch, observed=batch.observed.clone())
     blind.observed[1] = False
-    whole = model(kind, classes=1)
+    network = model(kind, classes=1)
     if fresh:  # all biases are zero, and so would be the spread
-        whole.reset_parameters()
-    found = whole.loss(blind, kl_weight=0.0, generator=seeded())
-    assert not found.paths.mean[1].any()
-    assert (found.paths.std[1] == 1).all()
+        network.reset_parameters()
+    loss = network.loss(blind, kl_weight=0.0, generator=seeded())
+    assert not loss.paths.mean[1].any()
+    assert (loss.paths.std[1] == 1).all()
     others = [0, 2, 3, 4]
     torch.testing.assert_close(
-        found.paths.mean[others], whole.infer(batch.x, **call(batch)).mean[others]
+        loss.paths.mean[others], network.infer(batch.x, **call(batch)).mean[others]
     )
-    assert found.loss.isfinite()
-    assert found.kl.isfinite()
-    gradients = torch.autograd.grad(found.loss, list(whole.parameters()), allow_unused=True)
+    assert loss.loss.isfinite()
+    assert loss.kl.isfinite()
+    gradients = torch.autograd.grad(loss.loss, list(network.parameters()), allow_unused=True)
     assert all(g is None or g.isfinite().all() for g in gradients)

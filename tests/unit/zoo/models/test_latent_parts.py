@@ -26,26 +26,26 @@ REFERENCES = {"rnn": recurrent_posterior, "ode-rnn": ode_rnn_posterior, "vae": r
 
 @pytest.mark.parametrize("kind", REFERENCES)
 def test_posterior_is_the_equations_on_the_measured_steps(kind):
-    batch, whole = irregular_batch(), model(kind)
-    paths = whole.infer(batch.x, **call(batch), samples=0)
+    batch, network = irregular_batch(), model(kind)
+    paths = network.infer(batch.x, **call(batch), samples=0)
     assert (paths.std > 0).all()
     for row in range(len(batch)):
-        mean, std = REFERENCES[kind](whole.encoder, events(batch, row))
+        mean, std = REFERENCES[kind](network.encoder, events(batch, row))
         np.testing.assert_allclose(array(paths.mean[row]), mean, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(array(paths.std[row]), std, rtol=1e-10, atol=1e-12)
 
 
 def test_latent_ode_paths_are_those_of_scipy():
     solve_ivp = pytest.importorskip("scipy.integrate").solve_ivp
-    whole = model("rnn", rtol=1e-9, atol=1e-9)
+    network = model("rnn", rtol=1e-9, atol=1e-9)
     z0 = torch.randn(3, 3, dtype=torch.float64)
     elapsed = torch.tensor([[0.0, 0.3, 0.3, 2.0], [0.5, 1.0, 4.0, 4.0], [0.0] * 4]).double()
-    latent, decoded, evaluations = whole.decode(z0, elapsed)
+    latent, decoded, evaluations = network.decode(z0, elapsed)
     assert evaluations > 20
     for row in range(3):
         end = float(elapsed[row, -1])
         path = solve_ivp(
-            lambda _, z: dense(whole.field, z),
+            lambda _, z: dense(network.field, z),
             (0.0, max(end, 1e-9)),
             array(z0[row]),
             rtol=1e-11,
@@ -54,38 +54,38 @@ def test_latent_ode_paths_are_those_of_scipy():
         )
         at = np.searchsorted(path.t, array(elapsed[row]))
         np.testing.assert_allclose(array(latent[row]), path.y.T[at], rtol=1e-6, atol=1e-6)
-        expected = [dense(whole.decoder, z) for z in array(latent[row])]
+        expected = [dense(network.decoder, z) for z in array(latent[row])]
         np.testing.assert_allclose(array(decoded[row]), expected, rtol=1e-12)
 
 
 def test_rnn_vae_unrolls_on_its_own_predictions():
-    batch, whole = irregular_batch(), model("vae")
-    paths = whole.infer(batch.x, **call(batch), samples=2)
+    batch, network = irregular_batch(), model("vae")
+    paths = network.infer(batch.x, **call(batch), samples=2)
     assert paths.evaluations == 0
     for sample in range(2):
         for row in range(len(batch)):
             h = array(paths.z0[sample, row])
-            predicted = dense(whole.decoder, h)
+            predicted = dense(network.decoder, h)
             begun = False
             for step in range(batch.x.shape[1]):
                 if batch.mask[row, step] and begun:
                     gap = [float(batch.dt[row, step])]
-                    h = gru(whole.unroller, np.concatenate([predicted, [1.0, 1.0], gap]), h)
-                    predicted = dense(whole.decoder, h)
+                    h = gru(network.unroller, np.concatenate([predicted, [1.0, 1.0], gap]), h)
+                    predicted = dense(network.decoder, h)
                 begun = begun or bool(batch.mask[row, step])
                 got = array(paths.reconstruction[sample, row, step])
                 np.testing.assert_allclose(got, predicted, rtol=1e-9, atol=1e-12)
 
 
 def test_times_count_from_the_first_valid_step():
-    batch, whole = irregular_batch(), model("rnn")
-    elapsed = whole.infer(batch.x, **call(batch), samples=0).elapsed
+    batch, network = irregular_batch(), model("rnn")
+    elapsed = network.infer(batch.x, **call(batch), samples=0).elapsed
     for row in range(len(batch)):
         valid = batch.mask[row]
         steps = batch.dt[row][valid]
         expected = steps.cumsum(0) - steps[0]
         torch.testing.assert_close(elapsed[row][valid], expected)
-    shifted = whole.infer(batch.x, **{**call(batch), "dt": None, "t": elapsed + 100}, samples=0)
+    shifted = network.infer(batch.x, **{**call(batch), "dt": None, "t": elapsed + 100}, samples=0)
     torch.testing.assert_close(shifted.elapsed[batch.mask], elapsed[batch.mask])
 
 
@@ -110,39 +110,39 @@ def test_parameter_counts(classes, linear):
         LatentODE(D, N, encoder="rnn", **deep): generative + recurrent + 50 * R + 102 * N + 50,
         RNNVAE(D, N, **options): recurrent + vae,
     }
-    for whole, expected in built.items():
-        assert sum(p.numel() for p in whole.parameters()) == expected + head
+    for network, expected in built.items():
+        assert sum(p.numel() for p in network.parameters()) == expected + head
 
 
 @pytest.mark.parametrize("build", [LatentODE, RNNVAE])
 def test_draws(build):
     """Dense weights N(0, 0.01), dense biases 0, GRU tensors uniform; one seed, one draw."""
-    whole = build(30, 60, encoder_size=80, units=100, classes=2)
-    for module in whole.modules():
+    network = build(30, 60, encoder_size=80, units=100, classes=2)
+    for module in network.modules():
         if isinstance(module, nn.Linear) and module.weight.numel() > 1000:
             assert module.weight.std().item() == pytest.approx(0.1, rel=0.1)
             assert abs(module.weight.mean().item()) < 0.01
             assert (module.bias == 0).all()
     if build is RNNVAE:
-        for cell in (whole.encoder.gru.cell, whole.unroller):
+        for cell in (network.encoder.gru.cell, network.unroller):
             bound = cell.hidden_size**-0.5
             for tensor in cell.parameters():
                 assert 0.9 * bound < tensor.abs().max() <= bound
     draws = []
     for _ in range(2):
-        whole.reset_parameters(torch.Generator().manual_seed(3))
-        draws.append(torch.cat([p.detach().flatten() for p in whole.parameters()]))
+        network.reset_parameters(torch.Generator().manual_seed(3))
+        draws.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
     assert torch.equal(*draws)
 
 
 def test_paths_from_the_prior():
-    whole = model("rnn")
-    latent, decoded = whole.generate(torch.zeros(4000, 2).double())
+    network = model("rnn")
+    latent, decoded = network.generate(torch.zeros(4000, 2).double())
     assert decoded.shape == (4000, 2, 2)
     assert latent[:, 0].std().item() == pytest.approx(1, abs=0.05)
     assert abs(latent[:, 0].mean().item()) < 0.05
     seeded = [
-        whole.generate(torch.ones(2, 1).double(), generator=torch.Generator().manual_seed(s))[0]
+        network.generate(torch.ones(2, 1).double(), generator=torch.Generator().manual_seed(s))[0]
         for s in (1, 1, 2)
     ]
     assert torch.equal(seeded[0], seeded[1])

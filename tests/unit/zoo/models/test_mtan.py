@@ -28,80 +28,81 @@ def samples():
     return x, t, observed
 
 
-def embedded(whole, t):
-    omega, alpha = (p.detach().numpy() for p in (whole.omega, whole.alpha))
+def embedded(network, t):
+    omega, alpha = (p.detach().numpy() for p in (network.omega, network.alpha))
     waves = [math.sin(w * t / HORIZON + a) for w, a in zip(omega[1:], alpha[1:], strict=True)]
     return np.array([omega[0] * t / HORIZON + alpha[0], *waves])
 
 
-def interpolated(whole, x, t, observed):
+def interpolated(network, x, t, observed):
     """One sequence at every reference time, before heads and channels are mixed."""
     W, b, V = (
-        p.detach().numpy() for p in (whole.queries.weight, whole.queries.bias, whole.keys.weight)
+        p.detach().numpy()
+        for p in (network.queries.weight, network.queries.bias, network.keys.weight)
     )
-    share, found = SIZE // HEADS, np.zeros((K, HEADS, 2 * D))
+    share, grid = SIZE // HEADS, np.zeros((K, HEADS, 2 * D))
     for point in range(K):
-        query = W @ embedded(whole, HORIZON * point / (K - 1)) + b
+        query = W @ embedded(network, HORIZON * point / (K - 1)) + b
         for head in range(HEADS):
             part = slice(head * share, (head + 1) * share)
             for d in range(D):
                 seen = [i for i in range(T) if observed[i, d]]
                 if not seen:
                     continue
-                keys = [(V @ embedded(whole, t[i]))[part] for i in seen]
+                keys = [(V @ embedded(network, t[i]))[part] for i in seen]
                 weights = [math.exp(query[part] @ key / math.sqrt(share)) for key in keys]
                 values = sum(w * x[i, d] for w, i in zip(weights, seen, strict=True))
-                found[point, head, d] = values / sum(weights)
-                found[point, head, D + d] = 1.0
-    return found.reshape(K, -1) @ whole.mix.weight.detach().numpy().T + (
-        whole.mix.bias.detach().numpy()
+                grid[point, head, d] = values / sum(weights)
+                grid[point, head, D + d] = 1.0
+    return grid.reshape(K, -1) @ network.mix.weight.detach().numpy().T + (
+        network.mix.bias.detach().numpy()
     )
 
 
 def test_the_grid_holds_what_the_equations_say():
-    whole, (x, t, observed) = model(), samples()
-    got = whole.interpolate(x.masked_fill(~observed, 0.0), t, observed).detach().numpy()
+    network, (x, t, observed) = model(), samples()
+    got = network.interpolate(x.masked_fill(~observed, 0.0), t, observed).detach().numpy()
     for row in range(B):
-        expected = interpolated(whole, x[row].numpy(), t[row].numpy(), observed[row].numpy())
+        expected = interpolated(network, x[row].numpy(), t[row].numpy(), observed[row].numpy())
         np.testing.assert_allclose(got[row], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_output_is_dense_layers_on_the_last_state_of_the_grid():
-    whole, (x, t, observed) = model(g_layers=3), samples()
-    y, h = whole(x.masked_fill(~observed, torch.nan), t=t, observed=observed)
+    network, (x, t, observed) = model(g_layers=3), samples()
+    y, h = network(x.masked_fill(~observed, torch.nan), t=t, observed=observed)
     assert h.shape == (B, 0)
-    state, _ = whole.rnn(whole.interpolate(x.masked_fill(~observed, 0.0), t, observed))
+    state, _ = network.rnn(network.interpolate(x.masked_fill(~observed, 0.0), t, observed))
     for layer in (0, 2, 4):
-        state = torch.relu(state @ whole.g[layer].weight.T + whole.g[layer].bias)
+        state = torch.relu(state @ network.g[layer].weight.T + network.g[layer].bias)
     torch.testing.assert_close(y, state)
-    assert len(whole.g) == 6
+    assert len(network.g) == 6
 
 
 def test_a_single_sample_is_the_value_at_all_times():
-    whole, (x, t, _) = model(heads=1), samples()
+    network, (x, t, _) = model(heads=1), samples()
     seen = torch.ones(B, 1, D, dtype=torch.bool)
-    grid = whole.interpolate(x[:, :1], t[:, :1], seen)
-    plain = whole.mix(torch.cat([x[:, 0], torch.ones(B, D).double()], dim=-1))
+    grid = network.interpolate(x[:, :1], t[:, :1], seen)
+    plain = network.mix(torch.cat([x[:, 0], torch.ones(B, D).double()], dim=-1))
     torch.testing.assert_close(grid, plain.unsqueeze(1).expand_as(grid))
 
 
 def test_gradients_agree_with_finite_differences():
-    whole, (x, t, observed) = model(), samples()
+    network, (x, t, observed) = model(), samples()
     x = x.masked_fill(~observed, 0.0).requires_grad_()
 
     def call(x, *_):
-        return whole(x, t=t, observed=observed)[0]
+        return network(x, t=t, observed=observed)[0]
 
-    assert torch.autograd.gradcheck(call, (x, *whole.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(call, (x, *network.parameters()), fast_mode=True)
 
 
 def test_parameters_are_those_of_the_paper():
     """With 41 channels, 128 units and 300: all but the logits and the bias of the keys."""
-    whole = MTAN(41, 300)
+    network = MTAN(41, 300)
     attention = 2 * 128 + (128 + 1) * 128 + 128 * 128 + (2 * 41 + 1) * 128
-    gru = sum(p.numel() for p in whole.rnn.parameters())
+    gru = sum(p.numel() for p in network.rnn.parameters())
     dense = (128 + 1) * 300 + (300 + 1) * 300
-    assert sum(p.numel() for p in whole.parameters()) == attention + gru + dense
+    assert sum(p.numel() for p in network.parameters()) == attention + gru + dense
 
 
 def test_heads_share_the_embedding_evenly():

@@ -18,10 +18,10 @@ HORIZON = 3.0
 def model(**options):
     torch.manual_seed(0)
     sizes = {"encoder_size": R, "decoder_size": U, "embedding_size": SIZE, "heads": HEADS}
-    whole = MTANFull(D, N, reference_points=K, horizon=HORIZON, **{**sizes, **options})
-    for parameter in whole.parameters():
+    network = MTANFull(D, N, reference_points=K, horizon=HORIZON, **{**sizes, **options})
+    for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.4)
-    return whole.double()
+    return network.double()
 
 
 def relu(z):
@@ -35,9 +35,9 @@ def phi(part, t):
 
 def shares(part, at, times, head):
     """Return the weights of ``times`` at a time, of one head."""
-    own = slice(head * SIZE // HEADS, (head + 1) * SIZE // HEADS)
-    query = (array(part.queries.weight) @ phi(part, at) + array(part.queries.bias))[own]
-    keys = [(array(part.keys.weight) @ phi(part, t))[own] for t in times]
+    rows_of_head = slice(head * SIZE // HEADS, (head + 1) * SIZE // HEADS)
+    query = (array(part.queries.weight) @ phi(part, at) + array(part.queries.bias))[rows_of_head]
+    keys = [(array(part.keys.weight) @ phi(part, t))[rows_of_head] for t in times]
     weights = np.exp([query @ key / math.sqrt(SIZE / HEADS) for key in keys])
     return weights / weights.sum()
 
@@ -48,14 +48,14 @@ def mixed(part, values):
 
 def two_way(rnn, rows):
     """Run torch's own bidirectional GRU."""
-    own = nn.GRU(rows.shape[1], rnn.cells[0].hidden_size, bidirectional=True).double()
+    gru = nn.GRU(rows.shape[1], rnn.cells[0].hidden_size, bidirectional=True).double()
     with torch.no_grad():
         for cell, end in zip(rnn.cells, ("", "_reverse"), strict=True):
-            getattr(own, f"weight_ih_l0{end}").copy_(cell.W_x)
-            getattr(own, f"weight_hh_l0{end}").copy_(cell.W_h)
-            getattr(own, f"bias_ih_l0{end}").copy_(cell.b)
-            getattr(own, f"bias_hh_l0{end}").copy_(cell.b_h)
-        return own(torch.from_numpy(rows))[0].numpy()
+            getattr(gru, f"weight_ih_l0{end}").copy_(cell.W_x)
+            getattr(gru, f"weight_hh_l0{end}").copy_(cell.W_h)
+            getattr(gru, f"bias_ih_l0{end}").copy_(cell.b)
+            getattr(gru, f"bias_hh_l0{end}").copy_(cell.b_h)
+        return gru(torch.from_numpy(rows))[0].numpy()
 
 
 GRID = np.linspace(0, HORIZON, K)
@@ -67,9 +67,9 @@ def posterior(encoder, times, x, seen):
     for r in GRID:
         values, marks = np.zeros((HEADS, D)), np.zeros((HEADS, D))
         for head, d in np.ndindex(HEADS, D):
-            own = np.flatnonzero(seen[:, d])
-            if len(own):
-                values[head, d] = shares(encoder, r, times[own], head) @ x[own, d]
+            seen_steps = np.flatnonzero(seen[:, d])
+            if len(seen_steps):
+                values[head, d] = shares(encoder, r, times[seen_steps], head) @ x[seen_steps, d]
                 marks[head, d] = 1
         rows.append(mixed(encoder, np.concatenate([values, marks], axis=1).ravel()))
     read = two_way(encoder.rnn, np.stack(rows))
@@ -84,26 +84,26 @@ def decoded(decoder, z, t):
 
 
 def test_posterior_and_reconstruction_follow_the_equations():
-    whole, batch = model(), irregular_batch()
-    paths = whole.infer(batch.x, **call(batch), samples=2)
+    network, batch = model(), irregular_batch()
+    paths = network.infer(batch.x, **call(batch), samples=2)
     x = np.nan_to_num(array(batch.x))
     for row in range(len(batch)):
         seen = array(batch.observed[row] & batch.mask[row, :, None])
         times = array(paths.elapsed[row])
-        mean, std = posterior(whole.encoder, times, x[row], seen)
+        mean, std = posterior(network.encoder, times, x[row], seen)
         np.testing.assert_allclose(array(paths.mean[row]), mean, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(array(paths.std[row]), std, rtol=1e-10)
         for step in (0, 6):
-            expected = decoded(whole.decoder, array(paths.z0[1, row]), times[step])
-            found = array(paths.reconstruction[1, row, step])
-            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+            expected = decoded(network.decoder, array(paths.z0[1, row]), times[step])
+            reconstruction = array(paths.reconstruction[1, row, step])
+            np.testing.assert_allclose(reconstruction, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 def test_the_loss_counts_measurements(samples):
-    whole = model(classes=3, observation_std=0.7, samples=samples, classification_weight=2.0)
+    network = model(classes=3, observation_std=0.7, samples=samples, classification_weight=2.0)
     batch = replace(irregular_batch(), y=torch.tensor([0, 2, 1, 1, 0]))
-    got = whole.loss(batch, kl_weight=0.3)
+    got = network.loss(batch, kl_weight=0.3)
     paths, bounds = got.paths, np.zeros((samples, len(batch)))
     for row in range(len(batch)):
         seen = array(batch.observed[row] & batch.mask[row, :, None])
@@ -113,20 +113,20 @@ def test_the_loss_counts_measurements(samples):
             error = (array(batch.x[row]) - array(paths.reconstruction[k, row]))[seen] / 0.7
             density = -0.5 * error**2 - math.log(0.7 * math.sqrt(2 * math.pi))
             bounds[k, row] = density.mean() - 0.3 * kl
-    state, _ = whole.reader(paths.z0.flatten(0, 1).unflatten(-1, (K, N)))
-    logits = whole.head(state).log_softmax(-1).unflatten(0, (samples, -1))
+    state, _ = network.reader(paths.z0.flatten(0, 1).unflatten(-1, (K, N)))
+    logits = network.head(state).log_softmax(-1).unflatten(0, (samples, -1))
     entropy = -logits[:, range(len(batch)), batch.y].mean().item()
     expected = -np.log(np.exp(bounds).sum(0)).mean() + 2 * entropy
     assert got.loss.item() == pytest.approx(expected, rel=1e-10)
     got.loss.backward()
-    assert all(p.grad.abs().sum() > 0 for p in whole.parameters())
+    assert all(p.grad.abs().sum() > 0 for p in network.parameters())
 
 
 def test_it_answers_once_with_a_head_and_at_every_step_without():
     batch = irregular_batch()
     assert model(classes=1)(batch.x, **call(batch))[0].shape == (len(batch), 1)
-    whole = model()
-    y, _ = whole(batch.x, **call(batch))
-    assert torch.equal(y, whole.infer(batch.x, **call(batch), samples=0).reconstruction[0])
-    latent, drawn = whole.generate(torch.rand(7, 5).double().cumsum(1))
+    network = model()
+    y, _ = network(batch.x, **call(batch))
+    assert torch.equal(y, network.infer(batch.x, **call(batch), samples=0).reconstruction[0])
+    latent, drawn = network.generate(torch.rand(7, 5).double().cumsum(1))
     assert (latent.shape, drawn.shape) == ((7, 5, 2 * U), (7, 5, D))

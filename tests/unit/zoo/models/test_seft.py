@@ -13,11 +13,11 @@ SIZES |= {"g_layers": 2, "heads": 2, "key_size": 3, "longest": 10.0, "time_scale
 
 def model(seed=0, **options):
     torch.manual_seed(seed)
-    whole = SeFT(D, H, **{**SIZES, "attention_dropout": 0.0, **options}).double()
+    network = SeFT(D, H, **{**SIZES, "attention_dropout": 0.0, **options}).double()
     with torch.no_grad():  # biases and queries away from 0
-        for parameter in whole.parameters():
+        for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return whole
+    return network
 
 
 def sequences(seed=1):
@@ -37,9 +37,9 @@ def dense(z, network):
     return z
 
 
-def numpy_seft(whole, x, t, observed):
+def numpy_seft(network, x, t, observed):
     """One sequence, element by element and head by head, from the equations."""
-    W_k, q = whole.W_k.detach().numpy(), whole.q.detach().numpy()
+    W_k, q = network.W_k.detach().numpy(), network.q.detach().numpy()
     elements = []
     for step in range(len(x)):
         for channel in range(D):
@@ -48,118 +48,120 @@ def numpy_seft(whole, x, t, observed):
                 one_hot = [float(channel == d) for d in range(D)]
                 e = [*np.sin(angles), *np.cos(angles), x[step, channel], *one_hot]
                 elements.append(np.array(e))
-    c = np.mean([dense(e, whole.psi) for e in elements], axis=0)
+    c = np.mean([dense(e, network.psi) for e in elements], axis=0)
     pooled = []
     for head in range(2):
         W = W_k[3 * head : 3 * head + 3]
         logits = np.array([q[head] @ W @ np.concatenate([e, c]) for e in elements]) / np.sqrt(3)
         weights = np.exp(logits) / np.exp(logits).sum()
-        pooled += list(sum(w * dense(e, whole.phi) for w, e in zip(weights, elements, strict=True)))
-    return dense(np.array(pooled), whole.g)
+        pooled += list(
+            sum(w * dense(e, network.phi) for w, e in zip(weights, elements, strict=True))
+        )
+    return dense(np.array(pooled), network.g)
 
 
 def test_values_are_those_of_the_equations():
-    whole, (x, dt, observed) = model(), sequences()
-    y, h = whole(x, dt=dt, observed=observed)
+    network, (x, dt, observed) = model(), sequences()
+    y, h = network(x, dt=dt, observed=observed)
     assert h.shape == (B, 0)
     for row in range(B):
         sample = (x[row].numpy(), dt[row].cumsum(0).numpy(), observed[row].numpy())
-        expected = numpy_seft(whole, *sample)
+        expected = numpy_seft(network, *sample)
         assert expected.max() > 0.1
         np.testing.assert_allclose(y[row].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_order_of_the_set_changes_nothing():
-    whole, (x, dt, observed) = model(), sequences()
-    elements, there = whole.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
-    y = whole.encode_sets(elements, there)
-    torch.testing.assert_close(y, whole(x, dt=dt, observed=observed)[0])
+    network, (x, dt, observed) = model(), sequences()
+    elements, there = network.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
+    y = network.encode_sets(elements, there)
+    torch.testing.assert_close(y, network(x, dt=dt, observed=observed)[0])
     order = torch.randperm(elements.shape[1], generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(whole.encode_sets(elements[:, order], there[:, order]), y)
+    torch.testing.assert_close(network.encode_sets(elements[:, order], there[:, order]), y)
     dt[:, 3] = 0.0  # steps 2 and 3 at one time
     swapped = [z[:, [0, 1, 3, 2, 4, 5]] for z in (x, observed)]
-    y, _ = whole(x, dt=dt, observed=observed)
-    torch.testing.assert_close(whole(swapped[0], dt=dt, observed=swapped[1])[0], y)
+    y, _ = network(x, dt=dt, observed=observed)
+    torch.testing.assert_close(network(swapped[0], dt=dt, observed=swapped[1])[0], y)
 
 
 @pytest.mark.parametrize("filler", [7.0, float("nan")])
 def test_padding_and_unmeasured_values_change_nothing(filler):
-    whole, (x, dt, observed) = model(), sequences()
+    network, (x, dt, observed) = model(), sequences()
     lengths = [T, 2, 4]
     x[~observed] = filler
     for row, length in enumerate(lengths):
         x[row, length:], dt[row, length:] = filler, filler
-    y, _ = whole(x, dt=dt, observed=observed, lengths=lengths)
+    y, _ = network(x, dt=dt, observed=observed, lengths=lengths)
     for row, length in enumerate(lengths):
         part = slice(0, length)
-        alone, _ = whole(x[row, part], dt=dt[row, part], observed=observed[row, part])
+        alone, _ = network(x[row, part], dt=dt[row, part], observed=observed[row, part])
         torch.testing.assert_close(y[row], alone)
-    gradients = torch.autograd.grad(y.sum(), list(whole.parameters()))
+    gradients = torch.autograd.grad(y.sum(), list(network.parameters()))
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_an_empty_set_pools_to_zero():
-    whole, (x, dt, observed) = model(), sequences()
+    network, (x, dt, observed) = model(), sequences()
     observed[1] = False
-    y, _ = whole(x, dt=dt, observed=observed)
-    np.testing.assert_allclose(y[1].detach(), dense(np.zeros(6), whole.g))
-    nothing, _ = whole(x, dt=dt, lengths=[0] * B)
+    y, _ = network(x, dt=dt, observed=observed)
+    np.testing.assert_allclose(y[1].detach(), dense(np.zeros(6), network.g))
+    nothing, _ = network(x, dt=dt, lengths=[0] * B)
     torch.testing.assert_close(nothing, y[1:2].expand(B, -1))
-    gradients = torch.autograd.grad(nothing.sum(), list(whole.parameters()), allow_unused=True)
+    gradients = torch.autograd.grad(nothing.sum(), list(network.parameters()), allow_unused=True)
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_times_are_absolute():
-    whole, (x, dt, observed) = model(), sequences()
-    by_gaps, _ = whole(x, dt=dt, observed=observed)
-    torch.testing.assert_close(whole(x, t=dt.cumsum(1), observed=observed)[0], by_gaps)
-    later, _ = whole(x, t=dt.cumsum(1) + 1, observed=observed)
+    network, (x, dt, observed) = model(), sequences()
+    by_gaps, _ = network(x, dt=dt, observed=observed)
+    torch.testing.assert_close(network(x, t=dt.cumsum(1), observed=observed)[0], by_gaps)
+    later, _ = network(x, t=dt.cumsum(1) + 1, observed=observed)
     assert (later - by_gaps).abs().max() > 1e-3
-    assert whole(x, dt=0.0, observed=observed)[0].isfinite().all()
+    assert network(x, dt=0.0, observed=observed)[0].isfinite().all()
 
 
 def test_attention_starts_even_and_large_logits_stay_finite():
     _, dt, observed = sequences()
-    whole = SeFT(D, H, attention_dropout=0.0)
-    elements, there = whole.to_elements(torch.randn(B, T, D), dt.cumsum(1).float(), observed)
+    network = SeFT(D, H, attention_dropout=0.0)
+    elements, there = network.to_elements(torch.randn(B, T, D), dt.cumsum(1).float(), observed)
     even = (there / there.sum(1, keepdim=True)).unsqueeze(-1).expand(-1, -1, 4)
-    torch.testing.assert_close(whole.attention_weights(elements, there), even)
-    torch.nn.init.constant_(whole.q, 1e6)
-    weights = whole.attention_weights(elements, there)
+    torch.testing.assert_close(network.attention_weights(elements, there), even)
+    torch.nn.init.constant_(network.q, 1e6)
+    weights = network.attention_weights(elements, there)
     torch.testing.assert_close(weights.sum(1), torch.ones(B, 4))
 
 
 def test_gradients_and_number_of_parameters():
-    whole, (x, dt, observed) = model(), sequences()
+    network, (x, dt, observed) = model(), sequences()
     x = x.nan_to_num().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: whole(x, dt=dt, observed=observed)[0], x)
-    whole(x, dt=dt, observed=observed)[0].square().sum().backward()
-    assert all((p.grad != 0).any() for p in whole.parameters())
+    assert torch.autograd.gradcheck(lambda x: network(x, dt=dt, observed=observed)[0], x)
+    network(x, dt=dt, observed=observed)[0].square().sum().backward()
+    assert all((p.grad != 0).any() for p in network.parameters())
     E = 2 * 3 + 1 + D
     layers = [(E, 4), (4, 4), (4, 3), (E, 4), (4, 4), (2 * 3, H), (H, H)]
     expected = sum((a + 1) * b for a, b in layers) + 2 * 3 * (E + 4 + 1)
-    assert sum(p.numel() for p in whole.parameters()) == expected
+    assert sum(p.numel() for p in network.parameters()) == expected
 
 
 def test_attention_dropout_takes_elements_off_but_never_all():
-    whole, (x, dt, observed) = model(attention_dropout=0.5), sequences()
-    elements, there = whole.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
+    network, (x, dt, observed) = model(attention_dropout=0.5), sequences()
+    elements, there = network.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
     torch.manual_seed(0)
-    weights = torch.stack([whole.attention_weights(elements, there) for _ in range(300)])
+    weights = torch.stack([network.attention_weights(elements, there) for _ in range(300)])
     torch.testing.assert_close(weights.sum(2), torch.ones_like(weights.sum(2)))
     share = ((weights == 0) & there.unsqueeze(-1)).sum() / (300 * 2 * there.sum())
     assert 0.4 < share.item() < 0.5  # below one half by the draws that would have taken all
     torch.testing.assert_close(
-        whole.eval()(x, dt=dt, observed=observed)[0], model()(x, dt=dt, observed=observed)[0]
+        network.eval()(x, dt=dt, observed=observed)[0], model()(x, dt=dt, observed=observed)[0]
     )
 
 
 def test_the_same_seed_draws_the_same_weights_within_their_bound():
     draws = []
     for seed in (5, 5, 6):
-        whole = SeFT(20, H, psi_size=256)
-        whole.reset_parameters(torch.Generator().manual_seed(seed))
-        draws.append(whole.W_k)
+        network = SeFT(20, H, psi_size=256)
+        network.reset_parameters(torch.Generator().manual_seed(seed))
+        draws.append(network.W_k)
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
     bound = (6 / (2 * 2 + 1 + 20 + 256)) ** 0.5  # He uniform
@@ -167,7 +169,7 @@ def test_the_same_seed_draws_the_same_weights_within_their_bound():
 
 
 def test_a_head_goes_on_top_and_a_state_is_refused():
-    whole, (x, dt, _) = model(), sequences()
-    assert tauflow.SequenceModel(whole, 2).double()(x.nan_to_num(), dt=dt)[0].shape == (B, 2)
+    network, (x, dt, _) = model(), sequences()
+    assert tauflow.SequenceModel(network, 2).double()(x.nan_to_num(), dt=dt)[0].shape == (B, 2)
     with pytest.raises(ArgumentError, match="hx must be None"):
-        whole(x, x[:, 0], dt=dt)
+        network(x, x[:, 0], dt=dt)

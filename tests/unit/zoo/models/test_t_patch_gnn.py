@@ -21,10 +21,10 @@ TIMES = {"time_size": 4, "node_size": 2, "patches": M, "horizon": HORIZON}
 
 def model(inputs=D, **options):
     torch.manual_seed(0)
-    whole = TPatchGNN(inputs, H, **{**TIMES, "layers": 2, "heads": 2, **options}).double().eval()
-    for parameter in whole.parameters():
+    network = TPatchGNN(inputs, H, **{**TIMES, "layers": 2, "heads": 2, **options}).double().eval()
+    for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.4)
-    return whole
+    return network
 
 
 def samples():
@@ -57,23 +57,23 @@ def softmax(z, axis=-1):
     return e / e.sum(axis, keepdims=True)
 
 
-def phi(whole, t):
-    angle = linear(whole.embedding, np.array([t / HORIZON]))
+def phi(network, t):
+    angle = linear(network.embedding, np.array([t / HORIZON]))
     return np.array([angle[0], *np.sin(angle[1:])])
 
 
-def patches(whole, x, t, observed):
+def patches(network, x, t, observed):
     """Return what one sequence's samples put into the patches, (D, M, H)."""
     h = np.zeros((D, M, H))
     for n, m in np.ndindex(D, M):
         end = np.inf if m == M - 1 else (m + 1) * HORIZON / M
-        own = [i for i in np.flatnonzero(observed[:, n]) if m * HORIZON / M <= t[i] < end]
+        rows = [i for i in np.flatnonzero(observed[:, n]) if m * HORIZON / M <= t[i] < end]
         total = np.zeros(H - 1)
-        if own:
-            z = np.stack([np.concatenate([[x[i, n]], phi(whole, t[i])]) for i in own])
-            filters = np.stack([dense(whole.filters, one).reshape(H - 1, -1) for one in z])
+        if rows:
+            z = np.stack([np.concatenate([[x[i, n]], phi(network, t[i])]) for i in rows])
+            filters = np.stack([dense(network.filters, vector).reshape(H - 1, -1) for vector in z])
             total = np.einsum("idf,if->d", softmax(filters, axis=0), z)
-        h[n, m] = [*np.maximum(total + array(whole.bias), 0), bool(own)]
+        h[n, m] = [*np.maximum(total + array(network.bias), 0), bool(rows)]
     return h
 
 
@@ -95,52 +95,52 @@ def graph_layer(layer, nodes, h):
     return out
 
 
-def answers(whole, x, t, observed):
-    h = patches(whole, x, t, observed)
+def answers(network, x, t, observed):
+    h = patches(network, x, t, observed)
     scales = 10_000.0 ** (np.arange(H // 2) / (H // 2 - 1))
     angles = np.arange(M)[:, None] / scales
-    for index, layer in enumerate(whole.layers):
-        given = torch.from_numpy(h + np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
+    for index, layer in enumerate(network.layers):
+        inputs = torch.from_numpy(h + np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
         everywhere = torch.ones(M, M, dtype=torch.bool)
-        attended = array(torch.cat([layer.block(one[None], everywhere) for one in given]))
-        h = graph_layer(layer, array(whole.nodes), attended) + (h if index else 0)
-    found = np.zeros((T, D))
+        attended = array(torch.cat([layer.block(row[None], everywhere) for row in inputs]))
+        h = graph_layer(layer, array(network.nodes), attended) + (h if index else 0)
+    values = np.zeros((T, D))
     for step, n in np.ndindex(T, D):
-        state = linear(whole.join, h[n].ravel())
-        found[step, n] = dense(whole.decoder, np.concatenate([state, phi(whole, t[step])]))[0]
-    return found
+        state = linear(network.join, h[n].ravel())
+        values[step, n] = dense(network.decoder, np.concatenate([state, phi(network, t[step])]))[0]
+    return values
 
 
 def test_it_follows_the_equations():
-    whole, (x, t, observed) = model(), samples()
-    given = x.masked_fill(~observed, torch.nan)
-    y, _ = whole(given, t=t, observed=observed)
+    network, (x, t, observed) = model(), samples()
+    values = x.masked_fill(~observed, torch.nan)
+    y, _ = network(values, t=t, observed=observed)
     for row in range(B):
-        expected = answers(whole, *map(array, (x[row], t[row], observed[row])))
+        expected = answers(network, *map(array, (x[row], t[row], observed[row])))
         np.testing.assert_allclose(array(y[row]), expected, rtol=1e-9, atol=1e-10)
 
 
 def test_queries_are_answered_and_not_read():
-    whole, (x, t, observed) = model(D + 1, targets=(2, 0)), samples()
+    network, (x, t, observed) = model(D + 1, targets=(2, 0)), samples()
     is_query = torch.arange(T) >= 4
     flag = is_query.double().expand(B, T).unsqueeze(-1)
     marks = torch.ones(B, T, 1, dtype=torch.bool)
-    y, _ = whole(torch.cat([x, flag], -1), t=t, observed=torch.cat([observed, marks], -1))
+    y, _ = network(torch.cat([x, flag], -1), t=t, observed=torch.cat([observed, marks], -1))
     plain = model()
-    plain.load_state_dict(whole.state_dict())
+    plain.load_state_dict(network.state_dict())
     expected, _ = plain(x, t=t, observed=observed & ~is_query[:, None])
     torch.testing.assert_close(y[:, 4:], expected[:, 4:, [2, 0]])
     assert not y[:, :4].any()
 
 
 def test_gradients_agree_with_finite_differences():
-    whole, (x, t, observed) = model(layers=1), samples()
+    network, (x, t, observed) = model(layers=1), samples()
     x = x.masked_fill(~observed, 0.0).requires_grad_()
 
     def call(x, *_):
-        return whole(x, t=t, observed=observed)[0]
+        return network(x, t=t, observed=observed)[0]
 
-    assert torch.autograd.gradcheck(call, (x, *whole.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(call, (x, *network.parameters()), fast_mode=True)
 
 
 CARD = DatasetCard(
@@ -174,26 +174,26 @@ def test_data_with_queries_says_what_to_forecast():
 def test_it_trains_on_queries():
     x, t, observed = samples()
     is_query = (torch.arange(T) >= 4)[:, None]
-    given = torch.cat([x, is_query.double().expand(B, T, 1)], -1).float()
+    inputs = torch.cat([x, is_query.double().expand(B, T, 1)], -1).float()
     marks = torch.ones(B, T, 1, dtype=torch.bool)
     data = SequenceBatch(
-        given,
+        inputs,
         x[..., [2, 0]].float(),
         y_mask=is_query.expand(B, T, 2),
         dt=t.diff(dim=1, prepend=torch.zeros(B, 1)).float(),
         observed=torch.cat([observed & ~is_query, marks], -1),
     )
     torch.manual_seed(0)
-    whole = build_model(ModelSpec("t-patchgnn", H, options={**TIMES, "layers": 2}), CARD)
-    before = {name: p.detach().clone() for name, p in whole.named_parameters()}
+    network = build_model(ModelSpec("t-patchgnn", H, options={**TIMES, "layers": 2}), CARD)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
     recipe = Recipe(lr=0.01, epochs=3, batch_size=2, select="last")
     result = train(
-        whole, train=data, valid=data, test=data, loss="mse", metric="mse", recipe=recipe, seed=0
+        network, train=data, valid=data, test=data, loss="mse", metric="mse", recipe=recipe, seed=0
     )
     losses = [row["train_loss"] for row in result.history]
     assert losses[-1] < losses[0]
     # a gate that is closed at all of so few samples does not learn, nor what it lets in
-    still = [name for name, p in whole.named_parameters() if torch.equal(p, before[name])]
+    still = [name for name, p in network.named_parameters() if torch.equal(p, before[name])]
     assert all("gates" in name or "shifts" in name for name in still)
 
 
