@@ -63,13 +63,7 @@ def test_private_words_have_been_replaced():
     assert lines == []
 
 
-# Packages whose locals are named for what they hold, and whose prose says what it means.
-NAMED_PACKAGES = (
-    *("_internal", "analysis", "cells", "cli", "compat", "data", "evaluation", "export"),
-    *("kernels", "models", "plotting", "predict", "pretraining", "runs", "sequence", "solvers"),
-    *("tabular", "training", "wirings", "zoo"),
-)
-OTHER_FOLDERS = (*("benchmarks", "docs", "examples", "papers/src", "papers/tests", "tests"),)
+# Names that do not say what they hold, and prose that does not say of whom or what it speaks.
 EMPTY_NAMES = {
     *("dearest", "drive", "facts", "found", "given", "kept", "lone", "met", "one", "own", "said"),
     *("sheet", "tape", "told", "whole"),
@@ -79,10 +73,8 @@ EMPTY_PROSE = re.compile(
 )
 
 
-def list_named_files():
-    folders = [PACKAGE / name for name in NAMED_PACKAGES] + [ROOT / name for name in OTHER_FOLDERS]
-    files = [PACKAGE / "batch.py", ROOT / "conftest.py"]
-    return [*files, *(path for folder in folders for path in folder.rglob("*.py"))]
+def list_python_files():
+    return [path for path in prose_files() if path.suffix == ".py"]
 
 
 def is_defined(name: str, path: Path, text: str) -> bool:
@@ -99,7 +91,7 @@ def is_defined(name: str, path: Path, text: str) -> bool:
 
 def test_locals_say_what_they_hold():
     lines = []
-    for path in list_named_files():
+    for path in list_python_files():
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
             name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", None)
@@ -111,7 +103,7 @@ def test_locals_say_what_they_hold():
 def test_prose_names_who_and_what():
     lines = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:70]}"
-        for path in list_named_files()
+        for path in list_python_files()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if EMPTY_PROSE.search(line)
     ]

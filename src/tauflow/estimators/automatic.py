@@ -33,7 +33,7 @@ def fit_automatic(
     estimator: Any,
     learned: Sequences,
     held: Sequences | None,
-    whole: Sequences | None,
+    everything: Sequences | None,
     plan: TrainingPlan,
 ) -> TrainingResult:
     """Try a portfolio of models, and give an estimator the ensemble that validation chooses.
@@ -69,8 +69,8 @@ def fit_automatic(
         name: copy_option(getattr(estimator, name)) for name in estimator._network_params
     }
 
-    def make_part(kept: Sequences, rest: Sequences) -> TaskData:
-        train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (kept, rest))
+    def make_part(train_rows: Sequences, rest: Sequences) -> TaskData:
+        train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (train_rows, rest))
         card = describe_task(task, input_size=len(estimator.schema_.inputs))
         card = replace(card, sizes=(len(train), len(valid), len(valid)))
         return TaskData(card, train, valid, valid, schema=estimator.schema_)
@@ -78,7 +78,10 @@ def fit_automatic(
     parts = (
         [make_part(learned, held)]
         if held is not None
-        else [make_part(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
+        else [
+            make_part(learned.select(train_rows), learned.select(rest))
+            for train_rows, rest in plan.folds
+        ]
     )
 
     def train(
@@ -93,7 +96,7 @@ def fit_automatic(
             score_test=False,
         )
 
-    found = fit_portfolio(
+    auto_fit = fit_portfolio(
         [RunData(part, DatasetSpec("", part.card.name), part) for part in parts],
         train,
         networks=NETWORKS,
@@ -103,10 +106,10 @@ def fit_automatic(
         time_limit=estimator.time_limit,
         score_test=False,
     )
-    estimator.module_ = found.model
-    estimator.trials_ = found.trials
-    estimator.notes_ = found.notes
-    record = found.record
+    estimator.module_ = auto_fit.model
+    estimator.trials_ = auto_fit.trials
+    estimator.notes_ = auto_fit.notes
+    record = auto_fit.record
     return TrainingResult.from_history(
         [dict(row) for row in record.history],
         best_epoch=record.best_epoch or 1,

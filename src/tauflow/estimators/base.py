@@ -214,8 +214,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
         """Return the sequences, with one target for each if they have any."""
         if not self._requires_y:
             return self._read_rows(X, kwargs, reset=reset)
-        rows, (found,) = self._read_with_targets(X, {"y": y}, kwargs, reset=reset)
-        return replace(rows, y=found)
+        rows, (target,) = self._read_with_targets(X, {"y": y}, kwargs, reset=reset)
+        return replace(rows, y=target)
 
     def _read_weighted(
         self, X: Any, y: Any, weight: Any, kwargs: InputKwargs, *, reset: bool
@@ -228,19 +228,19 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
         return replace(rows, y=self._encode_targets(rows.y, reset=reset))
 
     def _read_with_targets(
-        self, X: Any, given: dict[Any, Any], kwargs: InputKwargs, *, reset: bool
+        self, X: Any, targets: dict[Any, Any], kwargs: InputKwargs, *, reset: bool
     ) -> tuple[Sequences, list[NDArray[Any]]]:
         """Return the sequences, and for each of some targets, by name, one value per sequence."""
-        if any(one is None for one in given.values()):
+        if any(value is None for value in targets.values()):
             raise ArgumentError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        columns = tuple(one for one in given.values() if isinstance(one, str))
+        columns = tuple(value for value in targets.values() if isinstance(value, str))
         if columns and not is_table(X):
             raise ArgumentError(f"y={columns[0]!r} names a column, and X is no table.")
         rows = self._read_rows(X, kwargs, reset=reset, targets=columns)
         features = getattr(self, "feature_names_in_", ()) if reset else ()
-        return rows, align_targets(given, rows, features)
+        return rows, align_targets(targets, rows, features)
 
     def _check_weight(self, weight: Any, rows: Sequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
@@ -256,8 +256,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
     def _read_rows(self, X: Any, kwargs: Any, *, reset: bool, **targets: Any) -> Sequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
-        said = {"layout": self.layout, "is_series_2d": self._is_series_2d, **kwargs}
-        return read_rows(self, X, reset=reset, **targets, **said)
+        options = {"layout": self.layout, "is_series_2d": self._is_series_2d, **kwargs}
+        return read_rows(self, X, reset=reset, **targets, **options)
 
     # Training.
 
@@ -282,7 +282,7 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
                 f"{wanted[0]}={getattr(self, wanted[0])!r} is calibrated on validation data, and "
                 "there are none. Give fit validation=, validation_fraction, or more sequences."
             )
-        whole = rows if is_free and held is not None else None  # never on what calibrates
+        everything = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks
         self.result_ = learn(self, learned, held, whole, plan)
         if whole is not None:  # the networks may have learned from held sequences since
@@ -295,8 +295,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
     ) -> tuple[Sequences, Sequences | None]:
         """Return what to train on, and a share to validate on, if there is to be one."""
         classes = rows.y if self._is_stratified else None
-        kept, held = split_validation(len(rows), share, random, classes)
-        return rows.select(kept), rows.select(held) if len(held) else None
+        train_indices, held = split_validation(len(rows), share, random, classes)
+        return rows.select(train_indices), rows.select(held) if len(held) else None
 
     def _initialise(
         self, rows: Sequences, task: LearningTask, seeds: Sequence[int]
@@ -341,9 +341,9 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
 
     def _read_validation(self, validation: Any) -> Sequences:
         """Return sequences of validation data."""
-        said = unpack_validation(validation, ("X", "y") if self._requires_y else ("X",))
-        X, y, weight = (said.pop(name, None) for name in ("X", "y", "sample_weight"))
-        return self._read_weighted(X, y, weight, said, reset=False)  # type: ignore[arg-type]
+        parts = unpack_validation(validation, ("X", "y") if self._requires_y else ("X",))
+        X, y, weight = (parts.pop(name, None) for name in ("X", "y", "sample_weight"))
+        return self._read_weighted(X, y, weight, parts, reset=False)  # type: ignore[arg-type]
 
     def _make_batch(self, rows: Sequences) -> SequenceBatch:
         """Return a batch to learn from."""
@@ -390,13 +390,13 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
         warn_ignored_values(self.schema_, rows)
         rows = replace(rows, y=None, weight=None)
         self.module_.to(device)
-        found = []
+        answers = []
         with evaluation_mode(self.module_), torch.no_grad():
             for piece in rows.iter_batches(_PREDICT_BATCH_SIZE):
                 batch = self._to_batch(piece).to(device)
                 outputs = run(self.module_, batch).cpu().numpy()
-                found.append(outputs[piece.valid] if self._is_per_step else outputs)
-        return np.concatenate(found)
+                answers.append(outputs[piece.valid] if self._is_per_step else outputs)
+        return np.concatenate(answers)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a state; that of an earlier version has no schema."""

@@ -105,21 +105,25 @@ def blend_forecasts(
         shares, trees = [[*of_target[:-2], of_target[-1]] for of_target in shares], None
     if trees is not None and trial is not estimator:
         trees = fit_forecast_trees(estimator, networks[0], learned)
-    for one in networks:
-        one.set_shares(shares, copy.deepcopy(trees))
+    for network in networks:
+        network.set_shares(shares, copy.deepcopy(trees))
 
 
 def _set_trees(forecaster: Any, trees: ForecastTrees | None) -> None:
     """Let the networks of a forecaster know trees, before there are shares."""
-    for one in _list_networks(forecaster):
-        device = next(one.parameters()).device
-        one.set_shares(None, None if trees is None else copy.deepcopy(trees).to(device))
+    for network in _list_networks(forecaster):
+        device = next(network.parameters()).device
+        network.set_shares(None, None if trees is None else copy.deepcopy(trees).to(device))
 
 
 def _list_networks(estimator: Any) -> list[ForecastModel]:
     """Return the networks that know several simple forecasts."""
-    found = list_members(estimator.module_)
-    return [one for one in found if isinstance(one, ForecastModel) and one.periods is not None]
+    members = list_members(estimator.module_)
+    return [
+        member
+        for member in members
+        if isinstance(member, ForecastModel) and member.periods is not None
+    ]
 
 
 def _hold_out(rows: Sequences) -> tuple[Sequences, NDArray[np.bool_]]:
@@ -128,10 +132,12 @@ def _hold_out(rows: Sequences) -> tuple[Sequences, NDArray[np.bool_]]:
         order = np.random.default_rng(0).permutation(len(rows))
         late = order[: round(DEFAULT_VALIDATION_FRACTION * len(rows))]
         return rows.select(np.setdiff1d(order, late)), np.isin(rows.sequence_index, late)
-    kept = rows.lengths - np.ceil(DEFAULT_VALIDATION_FRACTION * rows.lengths).astype(np.int64)
-    both = rows.split_at(kept)
+    train_lengths = rows.lengths - np.ceil(DEFAULT_VALIDATION_FRACTION * rows.lengths).astype(
+        np.int64
+    )
+    both = rows.split_at(train_lengths)
     early = both.select(2 * np.flatnonzero(both.lengths[::2]))
-    return early, np.arange(len(rows.values)) >= (rows.starts + kept)[rows.sequence_index]
+    return early, np.arange(len(rows.values)) >= (rows.starts + train_lengths)[rows.sequence_index]
 
 
 def _fit_to_part(estimator: Any, early: Sequences, plan: TrainingPlan) -> Any:
@@ -155,9 +161,9 @@ def _choose_shares(forecaster: Any, rows: Sequences, queries: Queries) -> list[l
     with torch.no_grad():
         for inputs, y, is_known in iter_queries(forecaster, rows, queries, device):
             asked, of_members = is_known.any(-1), []
-            for one in members:
-                with evaluation_mode(one):
-                    of_members.append(one.compute_candidates(**inputs).cpu()[asked])
+            for member in members:
+                with evaluation_mode(member):
+                    of_members.append(member.compute_candidates(**inputs).cpu()[asked])
             guesses.append(torch.stack(of_members).mean(0))
             true.append(y[asked])
             known.append(is_known[asked])

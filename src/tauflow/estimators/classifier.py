@@ -93,7 +93,9 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
                 "from X and y."
             )
         assert_all_finite(y, input_name="y")
-        firsts = {isinstance(one, str): one for one in y.tolist()} if y.dtype == object else {}
+        firsts = (
+            {isinstance(value, str): value for value in y.tolist()} if y.dtype == object else {}
+        )
         if len(firsts) > 1:
             raise DataError(
                 f"y holds {firsts[True]!r} and {firsts[False]!r}, which is no text. Give classes "
@@ -129,15 +131,15 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         super()._check_learned()
 
     def _compute_class_weights(self, rows: Sequences) -> tuple[float, ...]:
-        """Return what an error on each class counts; 1 of a class that there is none of."""
+        """Return what an error on each class counts; 1 of a class without examples."""
         if self.class_weight == "balanced":
             assert rows.y is not None
             totals = np.bincount(rows.y, rows.weight, len(self.classes_))
             there = totals > 0
             balanced = totals.sum() / (there.sum() * np.where(there, totals, 1.0))
             return tuple(np.where(there, balanced, 1.0).tolist())
-        found = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
-        return tuple(found.tolist())
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+        return tuple(weights.tolist())
 
     def _list_calibrations(self) -> list[str]:
         if self.threshold is not None:
@@ -161,9 +163,9 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         if self.calibrate is not None:
             self.module_ = calibrate(self.module_, batch, self.calibrate).eval()
         if self.threshold is not None:
-            found = collect_outputs(self.module_, batch)
-            probability = softmax(found.prediction.double().numpy(), axis=-1)[:, 1]
-            self.threshold_ = choose_threshold(found.y.numpy() == 1, probability, self.threshold)
+            outputs = collect_outputs(self.module_, batch)
+            probability = softmax(outputs.prediction.double().numpy(), axis=-1)[:, 1]
+            self.threshold_ = choose_threshold(outputs.y.numpy() == 1, probability, self.threshold)
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         threshold = getattr(self, "threshold_", None)
@@ -171,8 +173,8 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             chosen = outputs.argmax(-1)
         else:
             chosen = (softmax(outputs.astype(np.float64), axis=-1)[:, 1] >= threshold).astype(int)
-        found: NDArray[Any] = self.classes_[chosen]
-        return found
+        predicted: NDArray[Any] = self.classes_[chosen]
+        return predicted
 
     @with_input_kwargs
     def predict_proba(
@@ -187,10 +189,10 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             {given}
         """
         rows = self._read_new(X, kwargs)
-        found: NDArray[Any] = softmax(self._run_network(rows), axis=-1)
+        probabilities: NDArray[Any] = softmax(self._run_network(rows), axis=-1)
         if not return_std:
-            return found
-        return found, self._run_on_batches(rows, partial(predict_spread, task="classify"))
+            return probabilities
+        return probabilities, self._run_on_batches(rows, partial(predict_spread, task="classify"))
 
     @with_input_kwargs
     def decision_function(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:

@@ -130,11 +130,11 @@ def read_collection(
 
 def _select_columns(rows: Sequences, X: SequenceCollection, fitted: Schema) -> Sequences:
     """Return rows with the columns of a fitted schema; categories that they lack are 0 in all."""
-    own, names = X._schema, fitted.list_columns()
+    schema, names = X._schema, fitted.list_columns()
     columns = dict(zip(X._names, rows.values.T, strict=True))
     for feature in fitted.features or ():
-        check_one_of(own.features or (), feature=feature)
-        texts = dict(own.categories).get(feature, ())
+        check_one_of(schema.features or (), feature=feature)
+        texts = dict(schema.categories).get(feature, ())
         for text in set(texts) - set(dict(fitted.categories).get(feature, ())):
             if columns[CATEGORY_NAME_FORMAT.format(feature, text)].any():
                 raise DataError(

@@ -44,7 +44,7 @@ def read_event_streams(
     id, time, kind = columns["id"], columns["time"], columns["type"]
     is_empty = table.find_missing(time) & table.find_missing(kind)
     more = [] if ids is None else _list_absent(table, id, ids)
-    if more and any(isinstance(one, str) and one in table.columns for one in (start, end)):
+    if more and any(isinstance(value, str) and value in table.columns for value in (start, end)):
         raise ArgumentError(
             f"ids names {more[0]!r}, of which X has no row that says its start and end. Give both "
             "as a time for all."
@@ -90,7 +90,7 @@ def read_event_streams(
 def _list_absent(table: Frame, id: str, ids: Any) -> list[Any]:
     """Return those of some ids of which a table has no row."""
     there = set(table.texts(id)[0])
-    return [one for one in dict.fromkeys(np.asarray(ids).tolist()) if str(one) not in there]
+    return [id_ for id_ in dict.fromkeys(np.asarray(ids).tolist()) if str(id_) not in there]
 
 
 def _fill_empty_rows(
@@ -111,12 +111,14 @@ def _fill_empty_rows(
         )
     event = int(np.argmin(is_empty))
     rows = np.append(np.arange(len(table)), np.full(len(more), event))
-    found = {name: cells[rows] for name, cells in table.columns.items()}
+    columns_of_streams = {name: cells[rows] for name, cells in table.columns.items()}
     rows[: len(table)][is_empty] = event
-    found |= {name: table.columns[name][rows] for name in (columns["time"], columns["type"])}
+    columns_of_streams |= {
+        name: table.columns[name][rows] for name in (columns["time"], columns["type"])
+    }
     if more:
-        found[columns["id"]] = np.append(table.columns[columns["id"]], more)
-    return replace(table, columns=found, row_numbers=table.row_numbers[rows])
+        columns_of_streams[columns["id"]] = np.append(table.columns[columns["id"]], more)
+    return replace(table, columns=columns_of_streams, row_numbers=table.row_numbers[rows])
 
 
 class _Bound(NamedTuple):
@@ -126,30 +128,30 @@ class _Bound(NamedTuple):
     sequences: Sequences
     time: str
 
-    def read(self, name: str, given: Any, default: Floats) -> Floats:
+    def read(self, name: str, value: Any, default: Floats) -> Floats:
         """Return a time for each stream, (N,): of a column, or one for all."""
-        if given is None:
+        if value is None:
             return default
         table, sequences = self.table, self.sequences
-        if isinstance(given, str) and given in table.columns:
-            both = table.get_original(given, np.arange(len(table)))
+        if isinstance(value, str) and value in table.columns:
+            both = table.get_original(value, np.arange(len(table)))
         else:
-            both = np.repeat(np.asarray(given), len(sequences.rows))
-        own = table.get_original(self.time, np.arange(len(table)))
+            both = np.repeat(np.asarray(value), len(sequences.rows))
+        row_times = table.get_original(self.time, np.arange(len(table)))
         try:
             if sequences.dated:
                 moments = require("pandas", extra="tables").to_datetime
-                apart = (moments(both) - moments(own)) / np.timedelta64(1, "s")
+                apart = (moments(both) - moments(row_times)) / np.timedelta64(1, "s")
             else:
-                apart = both.astype(np.float64) - own.astype(np.float64)
+                apart = both.astype(np.float64) - row_times.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise TimeError(
-                f"{name}={given!r} is neither a column nor a time like those of {self.time!r} "
+                f"{name}={value!r} is neither a column nor a time like those of {self.time!r} "
                 f"({error})."
             ) from error
-        found = sequences.times + np.asarray(apart, np.float64)[sequences.rows]
-        firsts: Floats = found[sequences.starts]
-        spread = np.abs(found - firsts[sequences.sequence_index]) > 1e-6 * (1 + np.abs(found))
-        if not np.isfinite(found).all() or spread.any():
-            raise TimeError(f"{name}={given!r} must be one time for all events of a stream.")
+        bounds = sequences.times + np.asarray(apart, np.float64)[sequences.rows]
+        firsts: Floats = bounds[sequences.starts]
+        spread = np.abs(bounds - firsts[sequences.sequence_index]) > 1e-6 * (1 + np.abs(bounds))
+        if not np.isfinite(bounds).all() or spread.any():
+            raise TimeError(f"{name}={value!r} must be one time for all events of a stream.")
         return firsts

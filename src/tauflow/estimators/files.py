@@ -91,7 +91,7 @@ class SavableEstimator:
 
         Raises:
             DataNotFoundError: there is no such file.
-            ModelFileError: it is none of this class, is damaged, or from a newer version.
+            ModelFileError: it is of another class, is damaged, or from a newer version.
         """
         return read_estimator(cls, path)
 
@@ -105,14 +105,14 @@ def write_estimator(estimator: Any, path: Path) -> None:
     }
     there, names = vars(estimator), _get_learned_types(type(estimator))
     learned = {name: there[name] for name in names if name in there}
-    facts = {
+    metadata = {
         "version": VERSION,
         "class": type(estimator).__name__,
         "parameters": {name: _to_json_value(name, value) for name, value in parameters.items()},
         "learned": {name: _to_json_value(name, value) for name, value in learned.items()},
         "model": get_file_config(estimator.module_),
     }
-    write_tensor_file(path, KIND, collect_tensors(estimator.module_), facts)
+    write_tensor_file(path, KIND, collect_tensors(estimator.module_), metadata)
 
 
 def read_estimator(kind: type[K], path: str | Path) -> K:
@@ -121,20 +121,21 @@ def read_estimator(kind: type[K], path: str | Path) -> K:
         in_run = os.path.join(path, ESTIMATOR_FILE)
         path = in_run if os.path.isfile(in_run) else path
     path = check_file_path(path, "an estimator", advice="Give the file that save wrote.")
-    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
-    if facts.get("class") != kind.__name__:
+    tensors, metadata = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    if metadata.get("class") != kind.__name__:
         raise ModelFileError(
-            f"{path} is a {facts.get('class')}, expected a {kind.__name__}. Load it with its class."
+            f"{path} is a {metadata.get('class')}, expected a {kind.__name__}. "
+            "Load it with its class."
         )
-    version = facts.get("version")
+    version = metadata.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise ModelFileError(
             f"{path} is an estimator of version {version}, and this tauflow reads up to {VERSION}. "
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
     with convert_damage(path, advice=_ADVICE), limit_allocations(tensors):
-        parameters = {k: _from_json_value(value) for k, value in facts["parameters"].items()}
-        learned = {name: _from_json_value(value) for name, value in facts["learned"].items()}
+        parameters = {k: _from_json_value(value) for k, value in metadata["parameters"].items()}
+        learned = {name: _from_json_value(value) for name, value in metadata["learned"].items()}
         learned, types = upgrade_state(learned), _get_learned_types(kind)
         if unknown := learned.keys() - types:
             raise ValueError(f"{', '.join(unknown)} is not learned")
@@ -143,7 +144,7 @@ def read_estimator(kind: type[K], path: str | Path) -> K:
             raise TypeError(wrong)
         estimator: Any = kind(**parameters)
         vars(estimator).update(learned)
-        model = facts["model"]
+        model = metadata["model"]
     estimator.module_ = build_module(path, tensors, model).eval()
     with convert_damage(path, advice=_ADVICE), use_reference_backend(estimator.module_):
         if not matches_annotation(estimator.module_, get_type_hints(kind)["module_"]):
@@ -169,27 +170,27 @@ def upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
     """Return what an estimator has learned, with a schema for what earlier versions kept."""
     if "preparation_" not in state:
         return state
-    kept = {k: v for k, v in state.items() if k not in ("preparation_", "_columns")}
+    unchanged = {k: v for k, v in state.items() if k not in ("preparation_", "_columns")}
     columns, old = state.get("_columns", {}), state["preparation_"]
     if isinstance(columns, tuple):  # before others than id and time were known
         columns = dict(zip(("id", "time"), columns, strict=False))
-    said = {name: value for name, value in columns.items() if value is not None}
+    options = {name: value for name, value in columns.items() if value is not None}
     names = state.get("feature_names_in_", range(len(old.features.mean)))
-    schema = Schema(**{"variables": (), **said}, features=tuple(map(str, names)))
-    return {**kept, "schema_": old.complete(schema)}
+    schema = Schema(**{"variables": (), **options}, features=tuple(map(str, names)))
+    return {**unchanged, "schema_": old.complete(schema)}
 
 
 def _to_json_value(name: str, value: Any) -> Any:
-    """Return a value as JSON can hold it: what has a type of its own as ``{type: content}``."""
+    """Return a value as JSON can hold it: what has another type as ``{type: content}``."""
     value = to_python_number(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
         return {"array": [value.dtype.str, _to_json_value(name, value.tolist())]}
     if isinstance(value, list):
-        return [_to_json_value(name, one) for one in value]
+        return [_to_json_value(name, item) for item in value]
     if isinstance(value, tuple):
-        return {"tuple": [_to_json_value(name, one) for one in value]}
+        return {"tuple": [_to_json_value(name, item) for item in value]}
     if isinstance(value, Mapping):
         return {
             "mapping": [
@@ -199,8 +200,8 @@ def _to_json_value(name: str, value: Any) -> Any:
     if isinstance(value, Schema):
         return {"Schema": _to_json_value(name, value.to_dict())}
     if type(value) in _CLASS_NAMES:
-        own = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {_CLASS_NAMES[type(value)]: _to_json_value(name, own)}
+        state = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {_CLASS_NAMES[type(value)]: _to_json_value(name, state)}
     raise ArgumentError(
         f"{name} holds {value!r} ({type(value).__name__}), which no file of an estimator can. Keep "
         "the estimator with joblib.dump, or give plain values."
@@ -210,7 +211,7 @@ def _to_json_value(name: str, value: Any) -> Any:
 def _from_json_value(value: Any) -> Any:
     """Return what :func:`_to_json_value` wrote."""
     if isinstance(value, list):
-        return [_from_json_value(one) for one in value]
+        return [_from_json_value(item) for item in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
@@ -220,13 +221,13 @@ def _from_json_value(value: Any) -> Any:
         return tuple(_from_json_value(content))
     if kind == "mapping":
         return {_from_json_value(k): _from_json_value(v) for k, v in content}
-    given = _from_json_value(content)
+    arguments = _from_json_value(content)
     if kind == "Schema":
-        return Schema.from_dict(given)
+        return Schema.from_dict(arguments)
     known = _CLASSES[kind]
-    if wrong := find_type_mismatch(known.__init__, given):
+    if wrong := find_type_mismatch(known.__init__, arguments):
         raise TypeError(wrong)
-    return known(**given)
+    return known(**arguments)
 
 
 def _to_array(dtype: str, entries: list[Any]) -> NDArray[Any]:
@@ -236,12 +237,12 @@ def _to_array(dtype: str, entries: list[Any]) -> NDArray[Any]:
     """
     if not _DTYPES.fullmatch(dtype) or not isinstance(entries, list):
         raise ValueError(f"an array has a dtype such as '<f8' and a list of entries, got {dtype!r}")
-    found, kind = np.array(entries, object), dtype.lstrip("<>=|")[0]
-    cells = found.ravel().tolist()
+    values, kind = np.array(entries, object), dtype.lstrip("<>=|")[0]
+    cells = values.ravel().tolist()
     if not {*map(type, cells)} <= _ENTRIES.get(kind, {bool, int, float}):
         raise ValueError(f"the entries of an array are not of its dtype {dtype!r}")
     if kind == "U":
-        lengths = [len(one) for one in cells]
+        lengths = [len(cell) for cell in cells]
         is_even = len(cells) * max(lengths, default=0) <= _MAX_PADDING * sum(lengths) + (1 << 16)
-        return found.astype(str) if is_even else found
-    return found.astype(dtype)
+        return values.astype(str) if is_even else values
+    return values.astype(dtype)

@@ -60,7 +60,7 @@ def fit_forecast_trees(
         rest = (y[:, n] - simple[:, n, best])[there]
         models.append(_fit(known[there], rest, unit[there, n]))
     baseline = np.zeros(len(base))
-    trees = [one for n, m in enumerate(models) for one in convert_regressor(m, baseline, n)]
+    trees = [tree for n, m in enumerate(models) for tree in convert_regressor(m, baseline, n)]
     module = ForecastTrees(len(base), **measure_trees(trees))
     fill_trees(module, baseline.tolist(), trees, known.shape[1])
     try:
@@ -91,17 +91,17 @@ def _list_rows(
 ) -> list[NDArray[Any]]:
     """Return what trees read, (Q, W), simple forecasts, (Q, O, K), targets and units, (Q, O)."""
     device = next(network.parameters()).device
-    found: list[list[Tensor]] = [[], [], [], []]
+    columns: list[list[Tensor]] = [[], [], [], []]
     with torch.no_grad(), evaluation_mode(network):
         for inputs, true, is_known in iter_queries(forecaster, rows, queries, device):
-            asked = {k: one.cpu() for k, one in network.compute_tree_inputs(**inputs).items()}
+            asked = {k: value.cpu() for k, value in network.compute_tree_inputs(**inputs).items()}
             where = asked["sequence"], asked["step"]
             there = is_known[where].any(-1)
             y = (true.masked_fill(~is_known, torch.nan)[where] - asked["level"]) / asked["unit"]
             of_piece = (asked["known"], asked["simple"], y, asked["unit"])
-            for several, one in zip(found, of_piece, strict=True):
-                several.append(one[there].float())
-    return [torch.cat(one).double().numpy() for one in found]
+            for several, piece_column in zip(columns, of_piece, strict=True):
+                several.append(piece_column[there].float())
+    return [torch.cat(parts).double().numpy() for parts in columns]
 
 
 def _fit(known: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> FittedModel:

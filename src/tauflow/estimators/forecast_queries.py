@@ -29,7 +29,7 @@ class Queries:
         time: of each, on the clock of :attr:`Sequences.clock`, (Q,).
         origin: last row of which anything but features known in advance may be read, (Q,).
         base: last row before the time, (Q,); rows from the origin to it tell of known features.
-        row: the row at that time, (Q,), -1 if there is none.
+        row: the row at that time, (Q,), -1 without one.
     """
 
     sequence: Indices
@@ -44,14 +44,14 @@ class Queries:
     def select(self, chosen: NDArray[Any]) -> "Queries":
         """Return some of them."""
         columns = (self.sequence, self.time, self.origin, self.base, self.row)
-        return Queries(*(one[chosen] for one in columns))
+        return Queries(*(column[chosen] for column in columns))
 
 
 def plan_training(
     rows: Sequences,
     targets: Indices,
     known: Indices,
-    given: Indices,
+    known_features: Indices,
     longest: float,
     origin_step: int | None,
 ) -> Queries:
@@ -72,11 +72,11 @@ def plan_training(
     first = np.searchsorted(apart, apart + slack, "right")
     stop = np.searchsorted(apart, apart + longest + slack, "right")
     has_target: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, targets]), axis=1)
-    found = np.concatenate([[0], np.cumsum(has_target)])
-    is_usable = found[stop] > found[first]
+    targets_before = np.concatenate([[0], np.cumsum(has_target)])
+    is_usable = targets_before[stop] > targets_before[first]
     if len(known):
         is_start = np.isin(np.arange(len(owner)), rows.starts)
-        is_usable &= _find_samples(rows, given) | is_start
+        is_usable &= _find_samples(rows, known_features) | is_start
     usable = np.flatnonzero(is_usable)
     if origin_step is None:
         # Drawn, as a fixed step would meet the same hours of each day.
@@ -127,16 +127,16 @@ def find_longest_lead_time(rows: Sequences, queries: Queries, longest: float) ->
     It is at most one median time step more, so that ``longest`` itself can be asked for where
     times are irregular.
     """
-    whole = rows.with_times()
-    lead_time = queries.time - whole.clock[queries.origin]
-    assert whole.dt is not None
-    gaps = np.delete(whole.dt, whole.starts)
+    timed_rows = rows.with_times()
+    lead_time = queries.time - timed_rows.clock[queries.origin]
+    assert timed_rows.dt is not None
+    gaps = np.delete(timed_rows.dt, timed_rows.starts)
     gaps = gaps[gaps > 0]
     return float(min(longest, lead_time.max() + (np.median(gaps) if len(gaps) else 0.0)))
 
 
 def plan_forecast(
-    rows: Sequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
+    rows: Sequences, known_features: Indices, longest: float, sequence: Indices, lead_time: Floats
 ) -> Queries:
     """Return queries, (Q,), so long after the last sample of their sequences, (Q,).
 
@@ -158,7 +158,7 @@ def plan_forecast(
             "horizon or max_lead_time, and sequences that are as long."
         )
     clock, owner = rows.clock, rows.sequence_index
-    last = find_last_samples(rows, given)[sequence]
+    last = find_last_samples(rows, known_features)[sequence]
     time = clock[last] + lead_time
     offset = _separate(rows, clock, longest)
     apart, wanted = clock + offset[owner], time + offset[sequence]
@@ -172,8 +172,8 @@ def plan_forecast(
 def _separate(rows: Sequences, clock: Floats, longest: float) -> Floats:
     """Return what to add to the clock of each sequence, (N,), so that none reaches another."""
     spans = clock[rows.last_rows] + 3 * longest
-    found: Floats = np.cumsum(spans) - spans
-    return found
+    offsets: Floats = np.cumsum(spans) - spans
+    return offsets
 
 
 def _compute_slack(apart: Floats, longest: float) -> float:
@@ -181,24 +181,24 @@ def _compute_slack(apart: Floats, longest: float) -> float:
     return max(longest * _SPACING, 4 * float(np.spacing(apart[-1] + longest)))
 
 
-def find_last_samples(rows: Sequences, given: Indices) -> Indices:
+def find_last_samples(rows: Sequences, known_features: Indices) -> Indices:
     """Return the last row of each sequence, (N,), that holds more than given features.
 
     These are the ones that are known in advance, and static ones; none if none is known. It is the
     first row, if no row does.
     """
-    if not len(given):
+    if not len(known_features):
         return rows.last_rows
-    measured = np.where(_find_samples(rows, given), np.arange(len(rows.values)), -1)
-    found: Indices = np.maximum(np.maximum.accumulate(measured)[rows.last_rows], rows.starts)
-    return found
+    measured = np.where(_find_samples(rows, known_features), np.arange(len(rows.values)), -1)
+    last_rows: Indices = np.maximum(np.maximum.accumulate(measured)[rows.last_rows], rows.starts)
+    return last_rows
 
 
-def _find_samples(rows: Sequences, given: Indices) -> NDArray[np.bool_]:
+def _find_samples(rows: Sequences, known_features: Indices) -> NDArray[np.bool_]:
     """Return which rows hold more than given features, (R,)."""
-    others = np.setdiff1d(np.arange(rows.values.shape[1]), given)
-    found: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, others]), axis=1)
-    return found
+    others = np.setdiff1d(np.arange(rows.values.shape[1]), known_features)
+    is_sample: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, others]), axis=1)
+    return is_sample
 
 
 def make_windows(
@@ -234,8 +234,8 @@ def make_windows(
     values[hidden[:, None] & ~is_known] = np.nan
     there = ~(hidden & np.isnan(values).all(1))
     place, of_sample, values = place[there], of_sample[there], values[there]
-    told = rows.values[queries.row].copy()
-    told[(queries.row < 0)[:, None] | ~is_known] = np.nan
+    known_values = rows.values[queries.row].copy()
+    known_values[(queries.row < 0)[:, None] | ~is_known] = np.nan
 
     clock = rows.clock
     owner = np.concatenate([of_sample, of_query])
@@ -251,7 +251,7 @@ def make_windows(
         asked = seconds[queries.origin] + queries.time - clock[queries.origin]
         calendar = encode_calendar(np.concatenate([seconds[place], asked])[order], cycles)
     windows = Sequences(
-        values=np.concatenate([values, told])[order],
+        values=np.concatenate([values, known_values])[order],
         lengths=lengths,
         dt=dt,
         dated=rows.dated,
@@ -273,7 +273,7 @@ def compute_lead_time(windows: Sequences) -> Floats:
 
 
 def read_query_table(
-    at: Any, id: str, time: str, rows: Sequences, given: Indices
+    at: Any, id: str, time: str, rows: Sequences, known_features: Indices
 ) -> tuple[Indices, Floats]:
     """Return the sequence and the lead time of each row of a table of ids and times, (Q,) each.
 
@@ -302,7 +302,7 @@ def read_query_table(
             "to forecast from."
         )
     sequence = np.array([places[key] for key in keys], np.int64)
-    last = rows.moments[find_last_samples(rows, given)[sequence]]
+    last = rows.moments[find_last_samples(rows, known_features)[sequence]]
     wanted = to_moments(np.asarray(at[time]), dated=rows.dated)
     lead_time = to_seconds(wanted - to_moments(last, dated=rows.dated))
     early = lead_time <= 0
@@ -316,10 +316,10 @@ def read_query_table(
 
 
 def describe_queries(
-    rows: Sequences, queries: Queries, given: Indices, columns: dict[str, Any]
+    rows: Sequences, queries: Queries, known_features: Indices, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
-    clock, last = rows.clock, find_last_samples(rows, given)[queries.sequence]
+    clock, last = rows.clock, find_last_samples(rows, known_features)[queries.sequence]
     lead_time = queries.time - clock[last]
     if rows.ids is None and rows.moments is None:
         return {"sequence": queries.sequence, "lead_time": lead_time}
@@ -341,7 +341,7 @@ def describe_queries(
 
 
 def check_any_query(queries: Queries, longest: float) -> Queries:
-    """Return queries, or raise :class:`DataError` if there are none."""
+    """Return queries, or raise :class:`DataError` without any."""
     if not len(queries):
         raise DataError(
             "nothing to learn: no sample with a target follows another one within "

@@ -87,14 +87,14 @@ def read_lead_times(name: str, value: Any, rows: Sequences) -> Floats:
         ShapeError, TimeError: they are no such times.
     """
     if isinstance(value, str):
-        value = [one.strip() for one in value.split(",")]
+        value = [text.strip() for text in value.split(",")]
     array = np.atleast_1d(to_array(value))
     if array.ndim > 2 or (array.ndim == 2 and len(array) != len(rows)):
         raise ShapeError(
             f"{name} has shape {array.shape}, expected (Q,) or (B, Q) with B = {len(rows)}."
         )
-    found = _to_spans(name, array.ravel(), dated=rows.dated).reshape(array.shape)
-    each: Floats = np.broadcast_to(found, (len(rows), np.shape(found)[-1]))
+    spans = _to_spans(name, array.ravel(), dated=rows.dated).reshape(array.shape)
+    each: Floats = np.broadcast_to(spans, (len(rows), np.shape(spans)[-1]))
     return each
 
 
@@ -104,15 +104,15 @@ def read_next_lead_times(lead_time: Any, horizon: int, rows: Sequences) -> Float
     Raises:
         TimeError: there are not so many, or they do not increase from above 0 on.
     """
-    found = read_lead_times("lead_time", lead_time, rows)
-    if found.shape[1] != horizon:
+    lead_times = read_lead_times("lead_time", lead_time, rows)
+    if lead_times.shape[1] != horizon:
         raise TimeError(
             f"lead_time has shape {np.shape(lead_time)}, expected (H,) or (B, H) = "
             f"{(len(rows), horizon)}."
         )
-    if not (np.isfinite(found).all() and (np.diff(found, prepend=0.0) > 0).all()):
+    if not (np.isfinite(lead_times).all() and (np.diff(lead_times, prepend=0.0) > 0).all()):
         raise TimeError("lead_time must be above 0 and increase from forecast to forecast.")
-    return found
+    return lead_times
 
 
 def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
@@ -121,17 +121,17 @@ def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
     Raises:
         TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
     """
-    (found,) = _to_spans(name, [value], dated=dated)
-    if not found > 0 or not np.isfinite(found):
+    (span,) = _to_spans(name, [value], dated=dated)
+    if not span > 0 or not np.isfinite(span):
         raise TimeError(f"{name} must be above 0, got {value!r}.")
-    return float(found)
+    return float(span)
 
 
 def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
     array: NDArray[Any] = np.asarray(values)
-    if array.dtype.kind in "OU" and len(array) and all(isinstance(one, str) for one in array):
-        array = np.array([parse_duration(name, str(one)) for one in array])
-    elif array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array):
+    if array.dtype.kind in "OU" and len(array) and all(isinstance(value, str) for value in array):
+        array = np.array([parse_duration(name, str(value)) for value in array])
+    elif array.dtype.kind == "O" and all(isinstance(value, timedelta) for value in array):
         array = array.astype("timedelta64[us]")
     if array.dtype.kind not in "iufm":
         raise TimeError(
@@ -140,13 +140,13 @@ def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
         )
     if array.dtype.kind == "m" and not dated:
         raise TimeError(
-            f"{name} holds durations, and the times of the data are numbers, in a unit that nobody "
-            "said. Give numbers in that unit."
+            f"{name} holds durations, and the times of the data are numbers, in an unknown "
+            "unit. Give numbers in that unit."
         )
     return to_seconds(array)
 
 
-def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
+def resolve_columns(role: str, wanted: Any, schema: Schema) -> Indices:
     """Return which columns of rows features are.
 
     Args:
@@ -159,27 +159,27 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
         ArgumentError, UnknownNameError: there is no such feature, or the mask is of another length.
     """
     names, columns = list(schema.features or ()), schema.list_columns()
-    given = [given] if isinstance(given, str | int) else list(given)
-    if any(isinstance(one, bool | np.bool_) for one in given):
-        if len(given) != len(names) or np.asarray(given).dtype != np.bool_:
+    wanted = [wanted] if isinstance(wanted, str | int) else list(wanted)
+    if any(isinstance(value, bool | np.bool_) for value in wanted):
+        if len(wanted) != len(names) or np.asarray(wanted).dtype != np.bool_:
             raise ArgumentError(
-                f"{role}={given} is no mask of the {format_count(len(names), 'feature')} of X. "
+                f"{role}={wanted} is no mask of the {format_count(len(names), 'feature')} of X. "
                 "Give one boolean for each of them, or names, or numbers."
             )
-        given = np.flatnonzero(given).tolist()
-    wrong = next((n for n in given if not (isinstance(n, str) or 0 <= n < len(names))), None)
+        wanted = np.flatnonzero(wanted).tolist()
+    wrong = next((n for n in wanted if not (isinstance(n, str) or 0 <= n < len(names))), None)
     if wrong is not None:
         raise ArgumentError(f"{role} holds {wrong}, and X has the features 0 to {len(names) - 1}.")
     texts, label = dict(schema.categories), "feature" if role == "known" else role
-    found: list[int] = []
-    for name in (one if isinstance(one, str) else names[one] for one in given):
+    indices: list[int] = []
+    for name in (value if isinstance(value, str) else names[value] for value in wanted):
         if name in texts and role != "targets":
             of_it = [CATEGORY_NAME_FORMAT.format(name, text) for text in texts[name]]
-            found += [columns.index(one) for one in of_it]
+            indices += [columns.index(number) for number in of_it]
         else:
             numbers = schema.list_number_columns()
-            found.append(columns.index(check_one_of(numbers, **{label: name})))
-    return np.array(found, np.int64)
+            indices.append(columns.index(check_one_of(numbers, **{label: name})))
+    return np.array(indices, np.int64)
 
 
 def check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
@@ -193,7 +193,7 @@ def check_known(known: Indices, targets: Indices, static: Indices, names: list[s
             )
 
 
-def score_known(true: Floats, found: Floats) -> float:
+def score_known(true: Floats, predicted: Floats) -> float:
     """Return the mean R² of columns, (N, O), over values that are known, NaN where not.
 
     Raises:
@@ -202,7 +202,7 @@ def score_known(true: Floats, found: Floats) -> float:
     known = ~np.isnan(true)
     scores = [
         r2_score(values[there], answers[there])
-        for values, answers, there in zip(true.T, found.T, known.T, strict=True)
+        for values, answers, there in zip(true.T, predicted.T, known.T, strict=True)
         if there.sum() > 1
     ]
     if not scores:

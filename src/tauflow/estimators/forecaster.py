@@ -174,19 +174,19 @@ class SequenceForecaster(AbstractQueryForecaster):
         if at is None and self._counts_samples:
             at, lead_time = self._list_next_times(rows, lead_time), None
         if self._longest is not None or at is not None:
-            found = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
+            outputs = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
             if hasattr(at, "columns"):
-                return as_answer(found)
-            found = [one.reshape(len(rows), -1, one.shape[-1]) for one in found]
-            return as_answer([one[0] for one in found] if rows.is_single else found)
+                return as_answer(outputs)
+            outputs = [part.reshape(len(rows), -1, part.shape[-1]) for part in outputs]
+            return as_answer([part[0] for part in outputs] if rows.is_single else outputs)
         if lead_time is not None and not self._has_lead_times:
             raise ArgumentError(
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave lead_time out."
             )
         rows = self._add_lead_times(rows, self._built["horizon"], lead_time)
-        answers = [one[rows.last_rows] for one in self._answer(rows, interval, return_std)]
-        return as_answer([one[0] for one in answers] if rows.is_single else answers)
+        answers = [part[rows.last_rows] for part in self._answer(rows, interval, return_std)]
+        return as_answer([answer[0] for answer in answers] if rows.is_single else answers)
 
     @with_input_kwargs
     def score(  # type: ignore[override]
@@ -202,8 +202,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         if not self._has_targets(rows := self._read_new(X, kwargs)):
             raise DataError("nothing to score: no sample of X follows another one in time.")
         rows, true = self._make_pairs(rows, self._built["horizon"])
-        found = self._decode_outputs(self._run_network(rows))
-        return score_known(true.reshape(len(true), -1), found.reshape(len(found), -1))
+        predicted = self._decode_outputs(self._run_network(rows))
+        return score_known(true.reshape(len(true), -1), predicted.reshape(len(predicted), -1))
 
     @with_input_kwargs
     def score_anomalies(
@@ -230,15 +230,15 @@ class SequenceForecaster(AbstractQueryForecaster):
         """
         with ignore_shift():  # values far outside the range are what is looked for
             rows = self._read_new(X, kwargs)
-        found = calibration = self._forecast_each_row(rows)
+        forecasts = calibration = self._forecast_each_row(rows)
         if calibrate_on is not None:
-            said = unpack_validation(calibrate_on, ("X",))
-            other = self._read_rows(said.pop("X"), said, reset=False)
+            parts = unpack_validation(calibrate_on, ("X",))
+            other = self._read_rows(parts.pop("X"), parts, reset=False)
             calibration = self._forecast_each_row(other)
         owner = rows.sequence_index
         step = np.arange(len(owner)) - rows.starts[owner]
         keys = {"sequence": owner if rows.ids is None else rows.ids[owner], "step": step}
-        return score_rows(keys, self._target_names, found, calibration)
+        return score_rows(keys, self._target_names, forecasts, calibration)
 
     def _forecast_each_row(self, rows: Sequences) -> ForecastRows:
         if self._longest is not None:
@@ -323,7 +323,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         The early ones end before, and so does what they are to forecast.
 
         Raises:
-            ArgumentError: the share is none.
+            ArgumentError: the share is not between 0 and 1.
             DataError: a part of a single series has nothing to forecast.
         """
         if share == self.epochs == AUTO and self._longest is not None and not self.intervals:
@@ -334,8 +334,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         if not few or not fraction:
             return super()._split_validation(rows, share, random)
         lengths = rows.lengths
-        kept = lengths - np.ceil(fraction * lengths).astype(np.int64)
-        both = rows.split_at(kept)
+        train_lengths = lengths - np.ceil(fraction * lengths).astype(np.int64)
+        both = rows.split_at(train_lengths)
         parts = [
             both.select(place + 2 * np.flatnonzero(both.lengths[place::2])) for place in (0, 1)
         ]
@@ -346,9 +346,9 @@ class SequenceForecaster(AbstractQueryForecaster):
             count = int(lengths.sum())
             raise DataError(
                 f"validation_fraction={share:g} of a series of {format_count(count, 'sample')} "
-                f"leaves {kept[0]} to "
-                f"train on and {count - kept[0]} to validate on, and no sample of one of these "
-                "parts follows another. Set another share, or give validation=."
+                f"leaves {train_lengths[0]} to "
+                f"train on and {count - train_lengths[0]} to validate on, and no sample of one of "
+                "these parts follows another. Set another share, or give validation=."
             )
         return parts[0], parts[1]
 
@@ -404,8 +404,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         return self._target_scaler.inverse_transform(self._split_outputs(outputs))
 
     def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = self._split_outputs(spread) * self._target_scaler.scale
-        return found
+        scaled_spread: NDArray[Any] = self._split_outputs(spread) * self._target_scaler.scale
+        return scaled_spread
 
     def _split_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         count = self._count_readouts(self._built["horizon"])

@@ -54,10 +54,10 @@ class _Likelihood(nn.Module):
         types, end = x[:, :, 0].long(), t.gather(1, lengths[:, None])[:, 0]
         # What is after the end is padding, and what rounding puts after it is at the end.
         t = torch.minimum(t, end[:, None])
-        found = self.process.log_likelihood(
+        likelihood = self.process.log_likelihood(
             types, t, end, lengths=lengths, integral=self.process.training_integral
         )
-        return found[:, None], None
+        return likelihood[:, None], None
 
 
 _LOSS = Score(
@@ -180,7 +180,7 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             ArgumentError: X is no table.
             UnknownNameError: there is no such column.
             DataError: a row lacks its id or type, no stream has an event, or validation data have
-                types of their own.
+                other types.
             TimeError: times are missing, decrease, or lie before the start or after the end.
         """
         with restore_on_failure(self):
@@ -189,15 +189,15 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             random = check_random_state(self.random_state)
             seed, held = int(random.randint(2**31)), None
             share = self.validation_fraction if validation is None else 0.0
-            kept, out = split_validation(len(streams), share, random, None)
+            train_indices, out = split_validation(len(streams), share, random, None)
             if validation is not None:
                 parts = validation if isinstance(validation, Mapping) else {}
-                said = parts if is_table(parts.get("X")) else {"X": validation}
-                bounds = (said.get(name) for name in ("start", "end", "ids"))
-                held = self._read(said["X"], *bounds, reset=False)
+                held_parts = parts if is_table(parts.get("X")) else {"X": validation}
+                bounds = (held_parts.get(name) for name in ("start", "end", "ids"))
+                held = self._read(held_parts["X"], *bounds, reset=False)
             elif len(out):
                 held = streams.select(out)
-            self._train(streams.select(kept), held, seed)
+            self._train(streams.select(train_indices), held, seed)
         return self
 
     def predict(
@@ -213,8 +213,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             ids: as for :meth:`fit`; those without an event come last.
         """
         chosen = self.predict_proba(X, start=start, now=now, ids=ids).argmax(1)
-        found: NDArray[Any] = self.classes_[chosen]
-        return found
+        predicted: NDArray[Any] = self.classes_[chosen]
+        return predicted
 
     def predict_proba(
         self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
@@ -230,8 +230,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         It is in the unit of the times, and in seconds where these are dates.
         """
         streams = self._read_new(X, start, now, ids)
-        found: Floats = self._predict_next(streams)[0] - streams.y
-        return found
+        waiting_times: Floats = self._predict_next(streams)[0] - streams.y
+        return waiting_times
 
     def predict_next(
         self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
@@ -243,12 +243,12 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         """
         pandas, streams = require("pandas", extra="tables"), self._read_new(X, start, now, ids)
         time, probability = self._predict_next(streams)
-        told = {self._columns["id"]: streams.ids, "in": time - streams.y}
-        told[self._columns["type"]] = self.classes_[probability.argmax(1)]
+        columns = {self._columns["id"]: streams.ids, "in": time - streams.y}
+        columns[self._columns["type"]] = self.classes_[probability.argmax(1)]
         shares = {
-            f"P({one})": share for one, share in zip(self.classes_, probability.T, strict=True)
+            f"P({name})": share for name, share in zip(self.classes_, probability.T, strict=True)
         }
-        return pandas.DataFrame(told | shares)
+        return pandas.DataFrame(columns | shares)
 
     def score(
         self, X: Any, y: Any = None, *, start: Any = None, end: Any = None, ids: Any = None
@@ -267,8 +267,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             with torch.no_grad():
                 types, t, end_of = self._to_tensors(piece)
                 lengths = torch.from_numpy(piece.lengths).to(t.device)
-                found = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
-            total += float(found.double().sum())
+                likelihood = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
+            total += float(likelihood.double().sum())
         return total / len(streams.values) - float(np.log(self.time_unit_))
 
     def _check_learned(self) -> None:
@@ -279,8 +279,11 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         if self._columns.keys() != {"id", "time", "type"} or self._dated not in (True, False):
             raise ValueError("nothing says which columns are the id, time and type, or of what")
         check_positive(time_unit_=self.time_unit_)
-        found = self.module_.predict_next(torch.zeros(1, 1).long(), torch.zeros(1, 1))
-        if found.probabilities.shape[1] != len(classes) or not found.probabilities.isfinite().all():
+        forecast = self.module_.predict_next(torch.zeros(1, 1).long(), torch.zeros(1, 1))
+        if (
+            forecast.probabilities.shape[1] != len(classes)
+            or not forecast.probabilities.isfinite().all()
+        ):
             raise ValueError("the process has no finite probability of each type")
 
     # Reading.
@@ -290,29 +293,29 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         return self._read(X, start, end, ids, reset=False)
 
     def _read(self, X: Any, start: Any, end: Any, ids: Any, *, reset: bool) -> Sequences:
-        found = read_event_streams(X, self._columns, start, end, ids, is_new=not reset)
+        streams = read_event_streams(X, self._columns, start, end, ids, is_new=not reset)
         if reset:
-            self._dated, self.classes_ = found.dated, np.unique(found.values)
-        if found.dated is not self._dated:
+            self._dated, self.classes_ = streams.dated, np.unique(streams.values)
+        if streams.dated is not self._dated:
             had, has = ("dates", "numbers") if self._dated else ("numbers", "dates")
             raise TimeError(f"the estimator was fitted to times that are {had}; these are {has}.")
-        unknown = ~np.isin(found.values, self.classes_)
+        unknown = ~np.isin(streams.values, self.classes_)
         if unknown.any():
             raise DataError(
-                f"column {self._columns['type']!r} holds {found.values[unknown][0]!r}, and the "
+                f"column {self._columns['type']!r} holds {streams.values[unknown][0]!r}, and the "
                 "estimator was fitted to the types "
                 f"{format_names(list(map(str, self.classes_)), 12)}."
             )
-        return replace(found, values=np.searchsorted(self.classes_, found.values))
+        return replace(streams, values=np.searchsorted(self.classes_, streams.values))
 
     # Training and predicting.
 
     def _train(self, learned: Sequences, held: Sequences | None, seed: int) -> None:
         self.time_unit_ = self._resolve_unit(learned)
         model = _Likelihood(self._build_process(seed))
-        own = {n: getattr(self, n) for n in ("epochs", "lr", "batch_size", "patience")}
+        settings = {n: getattr(self, n) for n in ("epochs", "lr", "batch_size", "patience")}
         task = LearningTask("regress", 1, _LOSS, _LOSS)
-        recipe = build_recipe(self.recipe, own, task, has_validation=held is not None)
+        recipe = build_recipe(self.recipe, settings, task, has_validation=held is not None)
         self.result_ = train(
             model,
             train=self._make_batch(learned),
@@ -365,8 +368,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         device = next(self.module_.parameters()).device if device is None else device
 
         def pad(values: NDArray[Any]) -> Tensor:
-            found = torch.from_numpy(streams.pad_rows(values))
-            return found if found.shape[1] else found.new_zeros(len(streams), 1)
+            padded = torch.from_numpy(streams.pad_rows(values))
+            return padded if padded.shape[1] else padded.new_zeros(len(streams), 1)
 
         t = pad(streams.times / self.time_unit_).float()
         end = torch.from_numpy(streams.y / self.time_unit_).float()
@@ -380,7 +383,7 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         for piece in streams.iter_batches(_BATCH_SIZE):
             types, t, end = self._to_tensors(piece)
             lengths = torch.from_numpy(piece.lengths).to(t.device)
-            found = self.module_.predict_next(types, t, lengths=lengths, now=end)
-            times.append(found.time.double().cpu().numpy() * self.time_unit_)
-            probabilities.append(found.probabilities.cpu().numpy())
+            forecast = self.module_.predict_next(types, t, lengths=lengths, now=end)
+            times.append(forecast.time.double().cpu().numpy() * self.time_unit_)
+            probabilities.append(forecast.probabilities.cpu().numpy())
         return np.concatenate(times), np.concatenate(probabilities)

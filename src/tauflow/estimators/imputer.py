@@ -124,12 +124,12 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             return self._fill_table(X, rows, values)
         if rows.steps is None or isinstance(X, SequenceCollection):
             return np.split(values, rows.ends[:-1])
-        whole = np.array(to_array(X), np.float64)
-        if whole.ndim == 2:
+        filled = np.array(to_array(X), np.float64)
+        if filled.ndim == 2:
             return values
-        view = whole.swapaxes(1, 2) if self.layout == "BIT" else whole
+        view = filled.swapaxes(1, 2) if self.layout == "BIT" else filled
         view[np.arange(rows.steps) < rows.lengths[:, None]] = values
-        return whole
+        return filled
 
     @with_input_kwargs
     def score(  # type: ignore[override]
@@ -143,9 +143,9 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             {given}
         """
         rows, hidden = self._read_hidden(X, kwargs)
-        found = self._estimate(_without(rows, hidden))
+        estimates = self._estimate(_without(rows, hidden))
         chosen = self._target_features
-        return score_known(np.where(hidden, rows.values, np.nan)[:, chosen], found)
+        return score_known(np.where(hidden, rows.values, np.nan)[:, chosen], estimates)
 
     @with_input_kwargs
     def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
@@ -164,14 +164,14 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         rows, hidden = self._read_hidden(X, kwargs)
         visible, mean = _without(rows, hidden), self._feature_scaler.mean
         last = carry_forward(visible)
-        found = {
+        estimates = {
             "imputer": np.full(rows.values.shape, np.nan),
             "linear interpolation": self._interpolate(visible),
             "last value": np.where(np.isnan(last), mean, last),
             "mean": np.broadcast_to(mean, rows.values.shape),
         }
-        found["imputer"][:, self._target_features] = self._estimate(visible)
-        errors = measure_errors(np.where(hidden, rows.values, np.nan), found)
+        estimates["imputer"][:, self._target_features] = self._estimate(visible)
+        errors = measure_errors(np.where(hidden, rows.values, np.nan), estimates)
         numbers = self.schema_.list_number_columns()  # which come before the columns of categories
         places = [numbers.index(n) if n in numbers else -1 for n in self.schema_.features or ()]
         return {name: np.append(each, np.nan)[places] for name, each in errors.items()}
@@ -211,8 +211,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
         """Return what is added to :meth:`_make_base`, (R, I)."""
-        found: Floats = outputs * self._feature_scaler.scale
-        return found
+        estimates: Floats = outputs * self._feature_scaler.scale
+        return estimates
 
     def _make_batch(self, rows: Sequences) -> SequenceBatch:
         if self.window is not None:
@@ -238,8 +238,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     def _interpolate(self, rows: Sequences) -> Floats:
         """Return linear interpolation, (R, I), or the mean of the training split."""
-        found = interpolate(rows)
-        return np.where(np.isnan(found), self._feature_scaler.mean, found)
+        interpolated = interpolate(rows)
+        return np.where(np.isnan(interpolated), self._feature_scaler.mean, interpolated)
 
     def _estimate(self, rows: Sequences) -> Floats:
         """Return estimates of the features that are filled, (R, F)."""

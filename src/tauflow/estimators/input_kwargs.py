@@ -51,11 +51,11 @@ def with_input_kwargs(method: F) -> F:
     scikit-learn routes metadata by the names in a signature. In the docstring they stand for
     ``{given}``.
     """
-    own = list(inspect.signature(method).parameters.values())[:-1]
+    parameters = list(inspect.signature(method).parameters.values())[:-1]
     more = [
         inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in INPUT_KWARGS
     ]
-    known = {*INPUT_KWARGS, *(parameter.name for parameter in own)}
+    known = {*INPUT_KWARGS, *(parameter.name for parameter in parameters)}
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def with_input_kwargs(method: F) -> F:
         plain = {name: _to_arrays(value) for name, value in kwargs.items()}
         return method(self, *map(_to_arrays, args), **plain)
 
-    call.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature([*parameters, *more])  # type: ignore[attr-defined]
     if method.__doc__:  # python -OO leaves none
         about = _KWARGS_DOC.replace("\n", "\n            ")
         call.__doc__ = method.__doc__.replace("{given}", about)
@@ -86,8 +86,8 @@ def _to_arrays(value: Any) -> Any:
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    if type(value) in (list, tuple) and any(isinstance(one, Tensor) for one in value):
+    if type(value) in (list, tuple) and any(isinstance(item, Tensor) for item in value):
         return type(value)(map(_to_arrays, value))
     if type(value) is dict:
-        return {name: _to_arrays(one) for name, one in value.items()}
+        return {name: _to_arrays(item) for name, item in value.items()}
     return value

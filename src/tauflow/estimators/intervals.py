@@ -97,9 +97,9 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
 
     def _check_learned(self) -> None:
         super()._check_learned()
-        if (found := getattr(self, "conformal_", None)) is not None:
-            found.check(self._count_scores(), getattr(self.module_, "quantile_levels", ()))
-            if found.levels:
+        if (conformal := getattr(self, "conformal_", None)) is not None:
+            conformal.check(self._count_scores(), getattr(self.module_, "quantile_levels", ()))
+            if conformal.levels:
                 quantiles = predict_quantiles(self.module_, self._to_batch(self._make_example()))
                 check_all_finite(quantiles.numpy())
 
@@ -139,7 +139,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
     ) -> list[NDArray[Any]]:
         """Return predictions, and with them ends of intervals, or standard deviations."""
         outputs = self._run_network(rows)
-        found = [outputs]
+        outputs_and_ends = [outputs]
         if interval is not None:
             conformal = getattr(self, "conformal_", None)
             if conformal is None:
@@ -148,8 +148,8 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
                     "such as intervals='conformal'. Set it, and fit again."
                 )
             learned = self._run_on_batches(rows, predict_quantiles) if conformal.levels else None
-            found += self._compute_ends(rows, conformal, interval, outputs, learned)
-        answers = [self._decode_outputs(one) for one in found]
+            outputs_and_ends += self._compute_ends(rows, conformal, interval, outputs, learned)
+        answers = [self._decode_outputs(output) for output in outputs_and_ends]
         if return_std:
             answers.append(self._decode_spread(self._run_on_batches(rows, predict_spread)))
         return answers

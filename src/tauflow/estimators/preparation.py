@@ -55,22 +55,22 @@ def fit_schema(
     check_one_of(IMPUTE_STRATEGIES, impute=impute)
     missing = np.isnan(rows.values)
     weight = np.repeat(rows.counts, rows.lengths)
-    found = StandardScaler.fit(rows.values.T, weight)
+    scaler = StandardScaler.fit(rows.values.T, weight)
     if limit is not None:
-        found = _make_robust(found, rows.values, weight)
-    if found.is_empty.any():
+        scaler = _make_robust(scaler, rows.values, weight)
+    if scaler.is_empty.any():
         warnings.warn(
             "features without a value in the training split, of which nothing is learned: "
-            f"{_format_features(schema, found.is_empty)}. Values of them are ignored.",
+            f"{_format_features(schema, scaler.is_empty)}. Values of them are ignored.",
             UserWarning,
             stacklevel=4,
         )
     # What is never there is no news either.
-    told = (missing.any(axis=0) | fills_gaps) & ~found.is_empty & (not observes)
-    mean, scale = found.mean.copy(), found.scale.copy()
+    is_flagged = (missing.any(axis=0) | fills_gaps) & ~scaler.is_empty & (not observes)
+    mean, scale = scaler.mean.copy(), scaler.scale.copy()
     texts = slice(len(schema.list_number_columns()), None)  # 1 and 0 stay, unless all are the same
-    mean[texts] = np.where(found.is_constant[texts], found.mean[texts], 0.0)
-    scale[texts] = np.where(found.is_constant[texts], 0.0, 1.0)
+    mean[texts] = np.where(scaler.is_constant[texts], scaler.mean[texts], 0.0)
+    scale[texts] = np.where(scaler.is_constant[texts], 0.0, 1.0)
     names, owner = schema.list_number_columns(), rows.sequence_index
     schema = replace(
         schema,
@@ -82,7 +82,7 @@ def fit_schema(
         features=StandardScaler(mean, scale),
         impute=LINEAR if fills_gaps else impute,
         observes=observes,
-        flagged=np.flatnonzero(told),
+        flagged=np.flatnonzero(is_flagged),
         unit=None if rows.dt is None else resolve_time_unit(rows, time_unit),
         dated=rows.dated,
         ahead=0 if rows.lead_times is None else rows.lead_times.shape[1],
@@ -90,10 +90,10 @@ def fit_schema(
 
 
 def _make_robust(
-    found: StandardScaler, values: NDArray[Any], weight: NDArray[Any]
+    scaler: StandardScaler, values: NDArray[Any], weight: NDArray[Any]
 ) -> StandardScaler:
     """Return a scaler by median and quartiles, (F,), but of columns whose quartiles are equal."""
-    mean, scale = found.mean.copy(), found.scale.copy()
+    mean, scale = scaler.mean.copy(), scaler.scale.copy()
     for place, column in enumerate(values.T):
         known = np.flatnonzero(~np.isnan(column) & (weight > 0))
         order = known[np.argsort(column[known], kind="stable")]
@@ -218,8 +218,8 @@ def find_outside(schema: Schema, rows: Sequences, targets: Sequence[int]) -> NDA
         outside = outside | (excess[:, list(targets)] > 0)
     count = np.cumsum(outside, axis=0)
     before = (count - outside)[rows.starts]
-    found: NDArray[np.bool_] = count > before[rows.sequence_index]
-    return found
+    is_outside: NDArray[np.bool_] = count > before[rows.sequence_index]
+    return is_outside
 
 
 def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     """Forecasts at any time without training, by a network trained on generated series alone.
 
-    Each target is a series of its own: other features are not read. Where the table has other ids,
+    Each target is a separate series: other features are not read. Where the table has other ids,
     these are compared with, and from 20 ids on a blend of the forecast with the last value, the
     middle of the table, the mean of the past and a regression on other ids is fitted to their past
     in about a second; it is never worse than the last value on ids that were left out of the fit.
@@ -86,14 +86,16 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         """
         asked = self._read(X, at, targets, kwargs)
         columns = get_table_options(self.schema_)
-        told = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns)
+        frame_columns = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns)
         if hasattr(at, "columns"):  # as they were asked for, to the last bit
             table = read_frame(at)
-            told[columns["time"]] = table.get_original(columns["time"], np.arange(len(table)))
-        found = self._answer(asked)
-        names = [one if isinstance(one, str) else f"feature {one}" for one in asked.names]
-        cases = require("pandas", extra="tables").DataFrame(told)
-        answers = [found[..., MIDDLE], *_find_ends(found, interval)]
+            frame_columns[columns["time"]] = table.get_original(
+                columns["time"], np.arange(len(table))
+            )
+        quantiles = self._answer(asked)
+        names = [name if isinstance(name, str) else f"feature {name}" for name in asked.names]
+        cases = require("pandas", extra="tables").DataFrame(frame_columns)
+        answers = [quantiles[..., MIDDLE], *_find_ends(quantiles, interval)]
         return make_tidy_frame(cases, {"target": names}, answers, interval=interval)
 
     @with_input_kwargs
@@ -114,8 +116,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             X, at, targets, interval: as for :meth:`forecast`.
             {given}
         """
-        found = self.predict_quantiles(X, at, targets=targets, **kwargs)
-        answers = (found[..., MIDDLE], *_find_ends(found, interval))
+        quantiles = self.predict_quantiles(X, at, targets=targets, **kwargs)
+        answers = (quantiles[..., MIDDLE], *_find_ends(quantiles, interval))
         return answers[0] if interval is None else answers
 
     @with_input_kwargs
@@ -129,11 +131,11 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             {given}
         """
         asked = self._read(X, at, targets, kwargs)
-        found = self._answer(asked)
+        quantiles = self._answer(asked)
         return (
-            found
+            quantiles
             if hasattr(at, "columns")
-            else found.reshape(len(asked.rows), -1, *found.shape[1:])
+            else quantiles.reshape(len(asked.rows), -1, *quantiles.shape[1:])
         )
 
     @with_input_kwargs
@@ -169,8 +171,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             tuned = fine_tune(self._base, members, steps, random_state)
             network = tuned.network if tuned.step else None
             blend = fit_blend(tuned.network, members) if self.blend else None
-            kept = gather_members(members)
-            self.tables_[name] = FittedTable(kept, blend, network, tuned.step)
+            gathered = gather_members(members)
+            self.tables_[name] = FittedTable(gathered, blend, network, tuned.step)
         return self
 
     @with_input_kwargs
@@ -190,32 +192,35 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             ``mae_last_value``, and ``inside_80``, the share of values in 80 % intervals.
         """
         asked = self._read(X, None, targets, kwargs)
-        found = {}
+        scores = {}
         for place, name in enumerate(asked.names):
             series = asked.collect_series(place)
             members = [series[n] for n in asked.order_members(series)]
             origins = draw_origins(members)
             if not origins:
                 continue
-            contexts = [(one.t, one.y) for one in origins]
+            contexts = [(origin.t, origin.y) for origin in origins]
             table = self._get_table(name)
-            others = self._compare_with(name, members, [one.member for one in origins])
+            others = self._compare_with(name, members, [origin.member for origin in origins])
             network = self._base if table is None else table.network or self._base
-            answers = forecast(network, contexts, [one.q for one in origins], others)
-            quantiles = [one.quantiles for one in answers]
+            answers = forecast(network, contexts, [origin.q for origin in origins], others)
+            quantiles = [answer.quantiles for answer in answers]
             if table is not None and table.blend is not None:
                 triples = zip(contexts, origins, answers, strict=True)
-                quantiles = [table.blend.apply(past, one.q, a) for past, one, a in triples]
-            both, true = np.concatenate(quantiles), np.concatenate([one.target for one in origins])
+                quantiles = [table.blend.apply(past, origin.q, a) for past, origin, a in triples]
+            both, true = (
+                np.concatenate(quantiles),
+                np.concatenate([origin.target for origin in origins]),
+            )
             both = round_whole(both) if self._is_whole(name, members) else both
-            last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in origins])
-            found[name] = {
+            last = np.concatenate([np.full(len(origin.q), origin.y[-1]) for origin in origins])
+            scores[name] = {
                 "forecasts": len(true),
                 "mae": np.abs(both[:, MIDDLE] - true).mean(),
                 "mae_last_value": np.abs(last - true).mean(),
                 "inside_80": ((both[:, 0] <= true) & (true <= both[:, -1])).mean(),
             }
-        frame: DataFrame = require("pandas", extra="tables").DataFrame(found).T
+        frame: DataFrame = require("pandas", extra="tables").DataFrame(scores).T
         return frame
 
     def stream(self, target: Any = None) -> "ForecastStream":
@@ -241,12 +246,12 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         """Read a forecaster that :meth:`save` wrote.
 
         Raises:
-            ModelFileError: the file is none, or damaged.
+            ModelFileError: the file is of another kind, or damaged.
         """
         network, tables, schema, blend = read_fitted(path)
-        found = cls(blend=blend)
-        found._network, found.schema_, found.tables_ = network, schema, tables
-        return found
+        forecaster = cls(blend=blend)
+        forecaster._network, forecaster.schema_, forecaster.tables_ = network, schema, tables
+        return forecaster
 
     @property
     def _base(self) -> ZeroShotNetwork:
@@ -261,8 +266,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, at: Any, targets: Any, kwargs: Mapping[str, Any]) -> Request:
         """Return what is asked for; ``at`` of ``None`` is for nothing."""
         if hasattr(self, "tables_") and hasattr(X, "columns"):
-            given = {key: value for key, value in kwargs.items() if value is not None}
-            kwargs = get_table_options(self.schema_) | given
+            options = {key: value for key, value in kwargs.items() if value is not None}
+            kwargs = get_table_options(self.schema_) | options
         rows = read_rows(self, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
         names: list[Any] = list(self.schema_.list_columns())
         if not hasattr(self, "feature_names_in_"):
@@ -272,7 +277,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     def _answer(self, asked: Request) -> Floats:
         """Return quantiles of all queries, (Q, O, 9)."""
         queries, time = asked.queries, asked.times
-        found = np.full((len(time), len(asked.names), len(QUANTILE_LEVELS)), np.nan)
+        quantiles = np.full((len(time), len(asked.names), len(QUANTILE_LEVELS)), np.nan)
         self.methods_: dict[Any, str] = {}
         for place, name in enumerate(asked.names):
             series = asked.collect_series(place)
@@ -281,26 +286,31 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
                 self.methods_[name] = "no value before"
                 continue
             order = asked.order_members(series)
-            members, own = [series[n] for n in order], {n: k for k, n in enumerate(order)}
+            members, member_numbers = (
+                [series[n] for n in order],
+                {n: k for k, n in enumerate(order)},
+            )
             where = [np.flatnonzero(queries.sequence == n) for n in used]
             table = self._get_table(name)
             network = self._base if table is None else table.network or self._base
-            others = self._compare_with(name, members, [own[int(n)] for n in used])
+            others = self._compare_with(name, members, [member_numbers[int(n)] for n in used])
             contexts = [series[n] for n in used]
             answers = forecast(network, contexts, [time[w] for w in where], others)
             blend = table.blend if table is not None else None
             if table is None and self.blend:
                 blend = fit_blend(network, members)
             alone = self.blend and table is None and blend is None
-            for rows, past, one in zip(where, contexts, answers, strict=True):
+            for rows, past, answer in zip(where, contexts, answers, strict=True):
                 own_blend = fit_widths(network, past) if alone else blend
-                found[rows, place] = (
-                    one.quantiles if own_blend is None else own_blend.apply(past, time[rows], one)
+                quantiles[rows, place] = (
+                    answer.quantiles
+                    if own_blend is None
+                    else own_blend.apply(past, time[rows], answer)
                 )
             if self._is_whole(name, members):
-                found[:, place] = round_whole(found[:, place])
+                quantiles[:, place] = round_whole(quantiles[:, place])
             self.methods_[name] = _describe(table, blend)
-        return found
+        return quantiles
 
     def _is_whole(self, name: Any, members: Sequence[Series]) -> bool:
         """Say whether all known values of a target are whole numbers, so that answers are."""
@@ -308,14 +318,14 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         return are_whole(members) and (table is None or table.is_whole)
 
     def _compare_with(
-        self, name: Any, members: Sequence[Series], own: Sequence[int]
+        self, name: Any, members: Sequence[Series], asked_members: Sequence[int]
     ) -> Population | None:
         """Return those of the fit, or of the table itself if it has several."""
         table = self._get_table(name)
         if table is not None:
-            none = np.full(len(own), -1)
+            none = np.full(len(asked_members), -1)
             return Population(table.population.t, table.population.y, np.zeros_like(none), none)
-        return gather_members(members, own) if len(members) > 1 else None
+        return gather_members(members, asked_members) if len(members) > 1 else None
 
 
 def _describe(table: FittedTable | None, blend: Blend | None) -> str:

@@ -40,12 +40,12 @@ class Request:
     def collect_series(self, target: int) -> list[Series]:
         """Return times and values of each sequence that are known of a target."""
         values = self.rows.values[:, self.targets[target]]
-        found: list[Series] = []
+        series: list[Series] = []
         for start, length in zip(self.rows.starts, self.rows.lengths, strict=True):
             part = slice(start, start + length)
             is_known = ~np.isnan(values[part])
-            found.append((self.clock[part][is_known], values[part][is_known]))
-        return found
+            series.append((self.clock[part][is_known], values[part][is_known]))
+        return series
 
     def order_members(self, series: list[Series]) -> list[int]:
         """Return the sequences that have values, by their ids: not as they stand in the table."""
@@ -57,8 +57,8 @@ class Request:
     def times(self) -> Floats:
         """Time of each query on :attr:`clock`, (Q,)."""
         origin = self.queries.origin
-        found: Floats = self.clock[origin] + (self.queries.time - self.rows.clock[origin])
-        return found
+        times: Floats = self.clock[origin] + (self.queries.time - self.rows.clock[origin])
+        return times
 
 
 def read_request(
@@ -103,4 +103,4 @@ def read_request(
         sequence, lead = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
     last = rows.last_rows[sequence]
     queries = Queries(sequence, rows.clock[last] + lead, last, last, np.full(len(lead), -1))
-    return Request(rows, clock, chosen, [names[one] for one in chosen], queries)
+    return Request(rows, clock, chosen, [names[number] for number in chosen], queries)

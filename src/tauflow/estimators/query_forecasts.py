@@ -97,11 +97,13 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
         pandas = require("pandas", extra="tables")
         columns = get_table_options(self.schema_)
-        told = describe_queries(rows, queries, self._given_features, columns)
+        frame_columns = describe_queries(rows, queries, self._given_features, columns)
         if hasattr(at, "columns"):  # as they were asked for, to the last bit
-            told[columns["time"]] = np.asarray(at[columns["time"]])
-        cases = pandas.DataFrame(told)
-        names = [one if isinstance(one, str) else f"feature {one}" for one in self._target_names]
+            frame_columns[columns["time"]] = np.asarray(at[columns["time"]])
+        cases = pandas.DataFrame(frame_columns)
+        names = [
+            name if isinstance(name, str) else f"feature {name}" for name in self._target_names
+        ]
         std = answers.pop() if return_std else None
         return make_tidy_frame(cases, {"target": names}, answers, interval=interval, std=std)
 
@@ -122,12 +124,12 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
             DataError: X has nothing to forecast.
         """
         rows, queries = self._read_test_queries(X, kwargs)
-        (found,) = self._run_queries(rows, queries)
+        (predicted,) = self._run_queries(rows, queries)
         chosen = self.target_features_
         true, mean = rows.values[queries.row][:, chosen], self._feature_scaler.mean[chosen]
         last = carry_forward(rows)[queries.origin][:, chosen]
         guesses = {
-            "forecaster": found,
+            "forecaster": predicted,
             "last value": np.where(np.isnan(last), mean, last),
             "mean": np.broadcast_to(mean, true.shape),
         }
@@ -159,7 +161,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         rows, queries = self._read_test_queries(X, kwargs)
         if since is not None:
             if rows.moments is None:
-                raise ArgumentError("since= is a time of a table, and X is none with times.")
+                raise ArgumentError("since= is a time of a table, and X is no table with times.")
             when = to_moments(rows.moments[queries.row], dated=rows.dated)
             first = to_moments(np.asarray([since]), dated=rows.dated, name="since")
             assert self._longest is not None
@@ -244,8 +246,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         self.known_features_ = resolve_columns("known", self.known or (), schema)
         static = resolve_columns("static", schema.static or (), schema)
         if self.targets is None:
-            given = np.union1d(static, self.known_features_)
-            self.target_features_ = np.setdiff1d(np.arange(len(numbers)), given)
+            not_forecast = np.union1d(static, self.known_features_)
+            self.target_features_ = np.setdiff1d(np.arange(len(numbers)), not_forecast)
         else:
             self.target_features_ = resolve_columns("targets", self.targets, schema)
         check_known(self.known_features_, self.target_features_, static, schema.list_columns())
@@ -270,26 +272,28 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         if not len(known):
             return known
         static = resolve_columns("static", self.schema_.static or (), self.schema_)
-        found: Indices = np.union1d(known, static)
-        return found
+        known_features: Indices = np.union1d(known, static)
+        return known_features
 
     def _fit_conformal(self, held: Sequences) -> Conformal:
         """Collect scores of validation data, by ranges of the lead time with as many in each."""
         if self._longest is None:
             return super()._fit_conformal(held)
         batch = self._make_batch(held)
-        found = collect_outputs(self.module_, batch, with_quantiles=True)
+        outputs = collect_outputs(self.module_, batch, with_quantiles=True)
         windows, _ = self._make_training_windows(held)
         lead_time = compute_lead_time(windows)[windows.is_query]
         count = int(np.clip(len(lead_time) // _MIN_CALIBRATION, 1, _MAX_RANGES))
         self.lead_time_edges_ = np.quantile(lead_time, np.linspace(0, 1, count + 1)[1:-1])
-        own = np.searchsorted(self.lead_time_edges_, lead_time)
-        # As if each range had outputs of its own, of which a query has a target for one range.
-        y = np.tile(found.y.double().numpy(), count)
-        y[np.repeat(np.arange(count), len(self.target_features_)) != own[:, None]] = np.nan
-        quantiles = found.quantiles
+        lead_time_range = np.searchsorted(self.lead_time_edges_, lead_time)
+        # As if each range had separate outputs; a query has a target for one range.
+        y = np.tile(outputs.y.double().numpy(), count)
+        y[np.repeat(np.arange(count), len(self.target_features_)) != lead_time_range[:, None]] = (
+            np.nan
+        )
+        quantiles = outputs.quantiles
         return Conformal.fit(
-            np.tile(found.prediction.double().numpy(), count),
+            np.tile(outputs.prediction.double().numpy(), count),
             y,
             None if quantiles is None else np.tile(quantiles.double().numpy(), (1, count, 1)),
             getattr(self.module_, "quantile_levels", ()),
@@ -306,12 +310,12 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         if self._longest is None:
             return super()._compute_ends(rows, conformal, level, outputs, quantiles)
         count = len(self.lead_time_edges_) + 1
-        own = np.searchsorted(self.lead_time_edges_, compute_lead_time(rows))
+        ranges = np.searchsorted(self.lead_time_edges_, compute_lead_time(rows))
         learned = None if quantiles is None else np.tile(quantiles, (1, count, 1))
         place = np.arange(len(outputs))
         outside = np.tile(self._find_outside(rows, outputs), count)
         ends = conformal.interval(np.tile(outputs, count), level, learned, outside)
-        low, high = (one.reshape(len(outputs), count, -1)[place, own] for one in ends)
+        low, high = (end.reshape(len(outputs), count, -1)[place, ranges] for end in ends)
         return low, high
 
     def _blend(self, learned: Sequences, held: Sequences | None, plan: TrainingPlan) -> None:
@@ -346,7 +350,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         self.cycles_ = find_cycles(rows)
         return replace(
             task,
-            query_periods=tuple(one / unit for one in periods),
+            query_periods=tuple(period / unit for period in periods),
             query_gap=gap / unit,
             calendar_inputs=count_calendar_inputs(self.cycles_),
         )
@@ -388,7 +392,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                 "a forecaster with max_lead_time is asked when: at=, times after the last sample, "
                 "or a data frame of ids and times."
             )
-        given, whole = self._given_features, rows.with_times()
+        known_features, timed_rows = self._given_features, rows.with_times()
         if hasattr(at, "columns"):
             columns = get_table_options(self.schema_)
             if rows.moments is None or "id" not in columns:
@@ -396,12 +400,14 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                     "a table of queries goes with a table X that has ids and times. Give times "
                     "after the last sample instead."
                 )
-            sequence, leads = read_query_table(at, columns["id"], columns["time"], rows, given)
+            sequence, leads = read_query_table(
+                at, columns["id"], columns["time"], rows, known_features
+            )
         else:
             each = read_lead_times("at", at, rows)
             sequence, leads = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
-        queries = plan_forecast(whole, given, self._longest, sequence, leads)
-        return [queries, *self._run_queries(whole, queries, interval, return_std)]
+        queries = plan_forecast(timed_rows, known_features, self._longest, sequence, leads)
+        return [queries, *self._run_queries(timed_rows, queries, interval, return_std)]
 
     def _run_queries(
         self,
@@ -411,4 +417,4 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         return_std: bool = False,
     ) -> list[NDArray[Any]]:
         windows, places = self._make_windows(rows, queries)
-        return [one[places, 0] for one in self._answer(windows, interval, return_std)]
+        return [part[places, 0] for part in self._answer(windows, interval, return_std)]

@@ -35,7 +35,7 @@ def read_rows(
     is_series_2d: bool,
     reset: bool,
     targets: tuple[str, ...] = (),
-    **said: Any,
+    **options: Any,
 ) -> Sequences:
     """Return the sequences of whatever X is.
 
@@ -51,10 +51,10 @@ def read_rows(
     """
     X = convert_series(X, is_series=is_series_2d)
     schema = Schema() if reset else estimator.schema_
-    columns = {name: said[name] for name in TABLE_KWARGS if said.get(name) is not None}
+    columns = {name: options[name] for name in TABLE_KWARGS if options.get(name) is not None}
     if not reset and is_table(X):
         columns = get_table_options(schema) | columns
-    arrays = {name: said.get(name) for name in ARRAY_KWARGS}
+    arrays = {name: options.get(name) for name in ARRAY_KWARGS}
     if is_table(X):
         X, columns, arrays = read_index(X, columns, arrays, is_series=is_series_2d)
     if "id" in columns or ("time" in columns and "static" not in columns):
@@ -128,8 +128,8 @@ def get_fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
 
 def get_table_options(schema: Schema) -> dict[str, Any]:
     """Return what is said of the columns of a table, as methods of estimators take it."""
-    said = {name: getattr(schema, name) for name in TABLE_KWARGS}
-    return {k: v for k, v in said.items() if v not in (None, DUPLICATES[0])}
+    options = {name: getattr(schema, name) for name in TABLE_KWARGS}
+    return {k: v for k, v in options.items() if v not in (None, DUPLICATES[0])}
 
 
 def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any], ...]]:
@@ -137,9 +137,11 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     if not names:
         return X, ()
     table = read_frame(X)
-    cells = tuple(np.asarray(table.columns[table.check_name(one, "target")]) for one in names)
-    kept = [name for name in list_columns(X) if name not in names]
-    return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
+    cells = tuple(np.asarray(table.columns[table.check_name(name, "target")]) for name in names)
+    remaining = [name for name in list_columns(X) if name not in names]
+    return X.select(remaining) if hasattr(X, "select") else X[
+        remaining
+    ], cells  # pandas has no select
 
 
 def _check_kind(X: Any, arrays: Mapping[str, Any], id: str | None) -> None:

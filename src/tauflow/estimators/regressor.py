@@ -78,20 +78,20 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         check_no_datetimes("y", y.dtype)
-        found: Floats = check_array(
+        targets: Floats = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y"
         )
-        if found.ndim > 2:
-            raise ShapeError(f"y has shape {found.shape}, expected (B,) or (B, O).")
-        shape = found.shape[1:]
+        if targets.ndim > 2:
+            raise ShapeError(f"y has shape {targets.shape}, expected (B,) or (B, O).")
+        shape = targets.shape[1:]
         if reset:
             self.target_shape_ = shape
         elif shape != self.target_shape_:
             raise ShapeError(
-                f"y has shape {found.shape}, and the estimator was fitted to targets of shape "
+                f"y has shape {targets.shape}, and the estimator was fitted to targets of shape "
                 f"(B{''.join(f', {size}' for size in self.target_shape_)})."
             )
-        return found.reshape(len(found), -1)
+        return targets.reshape(len(targets), -1)
 
     def _make_task(self, rows: Sequences) -> LearningTask:
         assert rows.y is not None
@@ -109,12 +109,12 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
         return self.target_standard_.transform(targets)
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        found = self.target_standard_.inverse_transform(outputs)
-        return found.reshape(len(found), *self.target_shape_)
+        values = self.target_standard_.inverse_transform(outputs)
+        return values.reshape(len(values), *self.target_shape_)
 
     def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = spread * self.target_standard_.scale
-        return found.reshape(len(found), *self.target_shape_)
+        scaled: NDArray[Any] = spread * self.target_standard_.scale
+        return scaled.reshape(len(scaled), *self.target_shape_)
 
     def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         return float(r2_score(true, predicted, sample_weight=weight))

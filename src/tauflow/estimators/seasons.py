@@ -36,12 +36,12 @@ def find_periods(rows: Sequences, values: Floats, *, window: int) -> tuple[float
     gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
     span = float(clock[rows.last_rows].max())
     if rows.dated:
-        found = [one for one in (DAY, WEEK, YEAR) if 2 * one <= span]
+        periods = [period for period in (DAY, WEEK, YEAR) if 2 * period <= span]
     else:
         longest = np.argmax(clock[rows.last_rows])
         part = slice(rows.starts[longest], rows.last_rows[longest] + 1)
-        found = _find_waves(clock[part], values[part], gap)
-    fitting = (one for one in found if _LEAST_SAMPLES * gap <= one <= window * gap)
+        periods = _find_waves(clock[part], values[part], gap)
+    fitting = (period for period in periods if _LEAST_SAMPLES * gap <= period <= window * gap)
     return tuple(sorted(fitting))
 
 
@@ -56,12 +56,12 @@ def find_cycles(rows: Sequences) -> tuple[float, ...]:
     assert gaps is not None
     gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
     span = float(rows.clock[rows.last_rows].max())
-    return tuple(one for one in (DAY, WEEK, YEAR) if _LEAST_SAMPLES * gap <= one <= span / 2)
+    return tuple(cycle for cycle in (DAY, WEEK, YEAR) if _LEAST_SAMPLES * gap <= cycle <= span / 2)
 
 
 def count_calendar_inputs(cycles: Sequence[float]) -> int:
     """Return how many inputs tell of cycles."""
-    return sum({DAY: 4, WEEK: 3, YEAR: 2}[one] for one in cycles)
+    return sum({DAY: 4, WEEK: 3, YEAR: 2}[cycle] for cycle in cycles)
 
 
 def encode_calendar(seconds: Floats, cycles: Sequence[float]) -> Floats:
@@ -70,17 +70,17 @@ def encode_calendar(seconds: Floats, cycles: Sequence[float]) -> Floats:
     Of a day two sines and cosines, of a week a sine and cosine and whether it is Saturday or
     Sunday, of a year a sine and cosine.
     """
-    found: list[NDArray[Any]] = [np.empty((len(seconds), 0))]
-    for one in cycles:
-        phase = 2 * np.pi * seconds / one
-        found += [np.sin(phase), np.cos(phase)]
-        if one == DAY:
-            found += [np.sin(2 * phase), np.cos(2 * phase)]
-        if one == WEEK:
-            found.append(
+    inputs: list[NDArray[Any]] = [np.empty((len(seconds), 0))]
+    for cycle in cycles:
+        phase = 2 * np.pi * seconds / cycle
+        inputs += [np.sin(phase), np.cos(phase)]
+        if cycle == DAY:
+            inputs += [np.sin(2 * phase), np.cos(2 * phase)]
+        if cycle == WEEK:
+            inputs.append(
                 (np.floor(seconds / DAY + 3) % 7 > 4).astype(np.float64)
             )  # 1970 began on a Thursday
-    return np.column_stack(found)
+    return np.column_stack(inputs)
 
 
 def read_seconds(rows: Sequences) -> Floats:
@@ -97,7 +97,7 @@ def _find_waves(clock: Floats, values: Floats, gap: float) -> list[float]:
 
     step = -(-len(clock) // _MAX_POINTS)
     clock, values = clock[:: step or 1], values[:: step or 1]
-    found: list[float] = []
+    periods: list[float] = []
     for column in values.T:
         known = ~np.isnan(column)
         time, y = clock[known], column[known]
@@ -114,9 +114,9 @@ def _find_waves(clock: Floats, values: Floats, gap: float) -> list[float]:
             best = int(np.argmax(power))
             if power[best] < _LEAST_POWER:
                 break
-            found.append(float(1 / frequencies[best]))
+            periods.append(float(1 / frequencies[best]))
             y = y - _fit_wave(time, y, frequencies[best])
-    return found[:2]
+    return periods[:2]
 
 
 def _fit_wave(time: Floats, y: Floats, frequency: float) -> NDArray[Any]:

@@ -38,7 +38,7 @@ def copy_option(value: Any) -> Any:
     :func:`is_same_option`.
     """
     if isinstance(value, Mapping):
-        return {name: copy_option(one) for name, one in value.items()}
+        return {name: copy_option(item) for name, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(copy_option, value))
     if isinstance(value, np.ndarray):
@@ -46,15 +46,17 @@ def copy_option(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def is_same_option(one: Any, other: Any) -> bool:
+def is_same_option(option: Any, other: Any) -> bool:
     """Whether two options say the same; arrays do if all of their entries do."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(is_same_option(one[k], other[k]) for k in one)
-    if type(one) in (list, tuple) and type(one) is type(other):
-        return len(one) == len(other) and all(map(is_same_option, one, other))
-    if isinstance(one, Tensor | np.ndarray) and type(one) is type(other):
-        return np.array_equal(one, other)
-    return one is other or bool(np.all(one == other))
+    if isinstance(option, Mapping) and isinstance(other, Mapping):
+        return option.keys() == other.keys() and all(
+            is_same_option(option[k], other[k]) for k in option
+        )
+    if type(option) in (list, tuple) and type(option) is type(other):
+        return len(option) == len(other) and all(map(is_same_option, option, other))
+    if isinstance(option, Tensor | np.ndarray) and type(option) is type(other):
+        return np.array_equal(option, other)
+    return option is other or bool(np.all(option == other))
 
 
 def check_parameters(estimator: Any, reads_ahead: str) -> None:

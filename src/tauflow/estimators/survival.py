@@ -142,8 +142,8 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         if wanted.ndim != 1:
             raise ShapeError(f"times has shape {wanted.shape}, expected (K,).")
         until = self._head.compute_survival(outputs, after[:, None])
-        found: Floats = self._head.compute_survival(outputs, after[:, None] + wanted) / until
-        return found
+        survival: Floats = self._head.compute_survival(outputs, after[:, None] + wanted) / until
+        return survival
 
     @with_input_kwargs
     def score(
@@ -182,11 +182,11 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
 
     def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> Sequences:
         durations, events = (None, None) if y is None else _split_structured(*y)
-        given = {"durations": durations} | ({} if events is None else {"events": events})
-        rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
-        found = [column_or_1d(one, warn=True) for one in found]
-        found[0] = _read_times("durations", found[0], rows)
-        durations, events = [*found, np.ones(len(rows))][:2]
+        targets = {"durations": durations} | ({} if events is None else {"events": events})
+        rows, columns = self._read_with_targets(X, targets, kwargs, reset=reset)
+        columns = [column_or_1d(column, warn=True) for column in columns]
+        columns[0] = _read_times("durations", columns[0], rows)
+        durations, events = [*columns, np.ones(len(rows))][:2]
         return replace(rows, y=np.stack([durations, read_events(events)], axis=1))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
@@ -202,9 +202,9 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         return y
 
     def _read_validation(self, validation: Any) -> Sequences:
-        said = unpack_validation(validation, ("X", "y", "events"))
-        said["y"] = (said["y"], said.pop("events", None))
-        return super()._read_validation(said)
+        parts = unpack_validation(validation, ("X", "y", "events"))
+        parts["y"] = (parts["y"], parts.pop("events", None))
+        return super()._read_validation(parts)
 
     # Learning.
 
@@ -304,7 +304,7 @@ def _read_times(name: str, times: Any, rows: Sequences) -> Floats:
         if rows.dated:
             was, wanted = "dates", "durations, such as numpy.timedelta64"
         raise TimeError(f"the times of X are {was}. Give {name} as {wanted}.")
-    found = to_seconds(times)
-    if name != "durations" and not (np.isfinite(found).all() and (found >= 0).all()):
+    seconds = to_seconds(times)
+    if name != "durations" and not (np.isfinite(seconds).all() and (seconds >= 0).all()):
         raise TimeError(f"{name} must be finite and 0 or more.")
-    return found
+    return seconds

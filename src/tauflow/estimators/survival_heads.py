@@ -68,8 +68,8 @@ class HazardHead:
         hazards = -np.log(expit(-outputs))
         before = np.cumsum(hazards, axis=1) - hazards
         rows = np.arange(len(outputs))[:, None]
-        found: Floats = np.exp(-before[rows, place] - share * hazards[rows, place])
-        return found
+        survival: Floats = np.exp(-before[rows, place] - share * hazards[rows, place])
+        return survival
 
     def compute_median(self, outputs: Floats, after: Floats) -> Floats:
         """Return the median time, (N,), counted from ``after``, of who has no event until then."""
@@ -79,8 +79,8 @@ class HazardHead:
         place = np.minimum((ends < wanted[:, None]).sum(1), hazards.shape[1] - 1)
         rows = np.arange(len(outputs))
         share = (wanted - ends[rows, place] + hazards[rows, place]) / hazards[rows, place]
-        found: Floats = self.edges[place] + share * np.diff(self.edges)[place] - after
-        return found
+        medians: Floats = self.edges[place] + share * np.diff(self.edges)[place] - after
+        return medians
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +110,14 @@ class WeibullHead:
     def compute_survival(self, outputs: Floats, times: Floats) -> Floats:
         """Return the probability that there is no event by some times, (N, K), for each (N,)."""
         scale, shape = self._decode(outputs)
-        found: Floats = np.exp(-((times / scale[:, None]) ** shape[:, None]))
-        return found
+        survival: Floats = np.exp(-((times / scale[:, None]) ** shape[:, None]))
+        return survival
 
     def compute_median(self, outputs: Floats, after: Floats) -> Floats:
         """Return the median time, (N,), counted from ``after``, of who has no event until then."""
         scale, shape = self._decode(outputs)
-        found: Floats = scale * (np.log(2) + (after / scale) ** shape) ** (1 / shape) - after
-        return found
+        medians: Floats = scale * (np.log(2) + (after / scale) ** shape) ** (1 / shape) - after
+        return medians
 
     def _decode(self, outputs: Floats) -> tuple[Floats, Floats]:
         shape = np.exp(np.clip(outputs[:, 1], -_MAX_LOG_SHAPE, _MAX_LOG_SHAPE))

@@ -51,7 +51,7 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
 
 
 def align_targets(
-    given: Mapping[Any, Any],
+    targets: Mapping[Any, Any],
     rows: Sequences,
     features: Collection[str],
 ) -> list[NDArray[Any]]:
@@ -62,8 +62,8 @@ def align_targets(
         rows: the sequences.
         features: names of the features, none of which may be a target.
     """
-    cells, found = iter(rows.targets), []
-    for role, values in given.items():
+    cells, aligned = iter(rows.targets), []
+    for role, values in targets.items():
         name = getattr(values, "name", None)
         if name is not None and name in features:
             raise DataError(
@@ -71,8 +71,8 @@ def align_targets(
                 f"Drop it from X, or give {role}={name!r}."
             )
         values = next(cells) if isinstance(values, str) else values
-        found.append(align_to_sequences(str(role), values, rows))
-    return found
+        aligned.append(align_to_sequences(str(role), values, rows))
+    return aligned
 
 
 def align_to_sequences(name: str, data: Any, rows: Sequences) -> NDArray[Any]:
@@ -180,10 +180,10 @@ def split_validation(
             f"validation_fraction={share:g} keeps sequences for validation, and X has one. Give "
             "several, give validation=, or set validation_fraction=0."
         )
-    kept, held = train_test_split(
+    train_indices, held = train_test_split(
         everything, test_size=share, random_state=random, stratify=classes
     )
-    return np.sort(kept), np.sort(held)
+    return np.sort(train_indices), np.sort(held)
 
 
 def plan_networks(

@@ -214,7 +214,7 @@ def build_recipe(
     parameters = {**parameters, "class_weights": weights} if weights else parameters
     if twice := sorted(parameters.keys() & more.keys()):
         raise ArgumentError(f"recipe holds {twice[0]!r}, a parameter of the estimator. Set that.")
-    parameters = {name: one for name, one in parameters.items() if one != AUTO}
+    parameters = {name: parameter for name, parameter in parameters.items() if parameter != AUTO}
     usual = task.recipe if has_validation else disable_validation(task.recipe)
     if chosen:
         more.setdefault("select_by", task.select_by)
@@ -239,10 +239,10 @@ def build_refit_recipe(recipe: Recipe, epochs: int) -> Recipe | None:
 def select_device(name: str) -> torch.device:
     """Return a device by its name; ``"auto"`` is the accelerator if there is one."""
     if name == "auto":
-        found = (
+        accelerator = (
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         )
-        return found or torch.device("cpu")
+        return accelerator or torch.device("cpu")
     return resolve_device(name)
 
 
@@ -250,7 +250,7 @@ def fit_networks(
     estimator: Any,
     learned: Sequences,
     held: Sequences | None,
-    whole: Sequences | None,
+    everything: Sequences | None,
     plan: TrainingPlan,
 ) -> TrainingResult:
     """Train the networks of an estimator, which gets their mean as ``module_``.
@@ -272,20 +272,22 @@ def fit_networks(
         seeds = range(plan.seed, plan.seed + len(networks))
     else:
         networks = estimator._initialise(learned, task, seeds)
-    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    settings = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
     pairs = [(learned, held)]
     if plan.folds:
-        pairs = [(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
+        pairs = [
+            (learned.select(train_rows), learned.select(rest)) for train_rows, rest in plan.folds
+        ]
     batches = [
-        (estimator._make_batch(kept), None if rest is None else estimator._make_batch(rest))
-        for kept, rest in pairs
+        (estimator._make_batch(train_rows), None if rest is None else estimator._make_batch(rest))
+        for train_rows, rest in pairs
     ]
     if task.query_targets:
         steps = FORECAST_STEPS * task.recipe.batch_size
         epochs = math.ceil(steps / len(batches[0][0]))
         task = replace(task, recipe=replace(task.recipe, epochs=epochs))
     has_validation = batches[0][1] is not None
-    recipe = build_recipe(estimator.recipe, own, task, has_validation=has_validation)
+    recipe = build_recipe(estimator.recipe, settings, task, has_validation=has_validation)
     how: dict[str, Any] = {
         "loss": task.loss,
         "metric": task.metric,
@@ -294,19 +296,21 @@ def fit_networks(
     }
     how["callbacks"] = estimator.callbacks or ()
     results = [
-        _train(one, kept, rest, seed=number, recipe=recipe, **how)
-        for number, one, (kept, rest) in zip(seeds, networks, cycle(batches), strict=False)
+        _train(network, train_batch, rest, seed=number, recipe=recipe, **how)
+        for number, network, (train_batch, rest) in zip(
+            seeds, networks, cycle(batches), strict=False
+        )
     ]
     refits = [build_refit_recipe(recipe, result.best_epoch) for result in results]
     again = [refit for refit in refits if refit is not None]
-    if whole is not None and again:
+    if everything is not None and again:
         with warnings.catch_warnings():  # which have been given
             warnings.simplefilter("ignore", UserWarning)
-            task = estimator._make_task(whole)
-            networks = estimator._initialise(whole, task, seeds)
-            data = estimator._make_batch(whole)
-            for number, one, refit in zip(seeds, networks, again, strict=True):
-                _train(one, data, None, seed=number, recipe=refit, **{**how, "callbacks": ()})
+            task = estimator._make_task(everything)
+            networks = estimator._initialise(everything, task, seeds)
+            data = estimator._make_batch(everything)
+            for number, network, refit in zip(seeds, networks, again, strict=True):
+                _train(network, data, None, seed=number, recipe=refit, **{**how, "callbacks": ()})
     estimator.module_ = networks[0]
     if len(networks) > 1:
         several = Ensemble(networks, task.kind)
