@@ -54,7 +54,7 @@ class ChecksumError(TauflowError, OSError):
 
 
 class NonFiniteError(TauflowError, ArithmeticError):
-    """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
+    """A loss, a parameter, or a state after too long a time step, is NaN or infinite."""
 
 
 class CheckpointError(TauflowError, RuntimeError):
@@ -74,7 +74,7 @@ class SpecificationError(TauflowError, ValueError):
 
 
 class SolverError(TauflowError, RuntimeError):
-    """An adaptive solver could not reach the end of the gap at the tolerances asked for."""
+    """An adaptive solver could not reach the end of the time step at the tolerances asked for."""
 
 
 class BackendError(TauflowError, RuntimeError):

@@ -53,7 +53,7 @@ class Flow:
         dtype: of the states; double precision, for a root is no better than its rounding.
         device: of the states.
         gate: maps states (B, S) to the factors in (0, 1] that gates put on each velocity; ``None``
-            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``, at the gap
+            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``, at ``dt``
             of the step.
     """
 
@@ -174,9 +174,9 @@ def as_flow(
     r"""Return a network with constant input as an autonomous system.
 
     A cell that follows an ODE (``cell.is_flow``) is by default taken in continuous time: its
-    velocity is the derivative of a step at a gap of zero, exactly and without the error of its
-    solver. With a gap ``dt`` above zero, and for every other cell, the step itself is the system, a
-    map whose velocity is
+    velocity is the derivative of a step at a time step of zero, exactly and without the error of
+    its solver. With a time step ``dt`` above zero, and for every other cell, the step itself is the
+    system, a map whose velocity is
 
     .. math:: f(h) = (\mathrm{step}(x, h, dt) - h) / dt .
 
@@ -192,8 +192,8 @@ def as_flow(
         observed: which of its features were measured, for cells that model that; by default those
             that are not NaN. A state that counts the time since each was measured, as that of
             :class:`tauflow.GRUD`, does not come to rest while one is missing.
-        dt: the gap, in the unit of the cell's time constants; 0 for continuous time. By default 0
-            for flows, 1 for all others.
+        dt: the time step, in the unit of the cell's time constants; 0 for continuous time. By
+            default 0 for flows, 1 for all others.
         dtype: to compute in; a :class:`Flow` keeps its own.
 
     Raises:

@@ -29,7 +29,7 @@ class MemoryLength:
     Args:
         steps: samples after which the slowest sequence has forgotten its start; ``None`` if it had
             not by its end.
-        time: the same in the unit of the gaps, for the slowest sequence; ``None`` likewise.
+        time: the same in the unit of the time steps, for the slowest sequence; ``None`` likewise.
         rate: mean logarithmic growth of the difference, per sample, of the slowest sequence while
             the difference could be told from rounding; negative where the network forgets.
         samples: how many samples the slowest sequence has.
@@ -75,7 +75,7 @@ def memory_length(
 
     Args:
         model: a sequence module that runs in one direction, or a model with one as ``rnn``, which
-            gets a sample for each of the data, with the gaps of the data.
+            gets a sample for each of the data, with the time steps of the data.
         data: sequences to run it on; the longer, the longer a memory can be told.
         tolerance: share of the first difference at which the start counts as forgotten.
         max_sequences: sequences looked at, from the first on.
@@ -103,7 +103,7 @@ class _ModuleInputs:
 
     Args:
         x: the inputs, (B, T, I).
-        aligned_inputs: gaps and whatever else goes with the inputs, each (B, T) or (B, T, I).
+        aligned_inputs: time steps and whatever else goes with the inputs, each (B, T) or (B, T, I).
         counts: samples of each sequence, (B,).
     """
 
@@ -187,7 +187,7 @@ def _resolve_initial_state(
 def _check_same_samples(
     model: nn.Module, rnn: SequenceModule, module_inputs: _ModuleInputs, batch: SequenceBatch
 ) -> None:
-    """Raise unless what a module got are the samples of the data, with their gaps."""
+    """Raise unless what a module got are the samples of the data, with their time steps."""
     x = module_inputs.x.new_zeros(*batch.x.shape[:2], 1)
     data = _remove_masked_steps(prepare_inputs("memory_length", 1, x, dt=batch.dt, mask=batch.mask))
     if len(module_inputs.counts) != len(data.counts):

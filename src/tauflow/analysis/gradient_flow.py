@@ -100,7 +100,7 @@ def gradient_flow(
         module: a cell, a sequence module of one layer and direction, or a model around one.
         x: inputs, (B, T, I) or (T, I).
         hx: states to start from, (B, S).
-        dt: gaps; by default 1.
+        dt: time steps; by default 1.
         t: absolute times instead.
         observed: (B, T, I) bool, which features were measured, for cells that model that.
         epsilon: how far below 1 a sum must be to count as vanishing.

@@ -36,7 +36,7 @@ def lyapunov_exponents(
     Args:
         model: a cell, or a sequence module of one cell.
         x: the input along one sequence.
-        dt: its gaps; by default 1.
+        dt: its time steps; by default 1.
         observed: which features were measured, for cells that model that; by default those that are
             not NaN.
         count: how many exponents, from the largest on; by default all S.

@@ -24,7 +24,7 @@ class NetworkRun:
 
     Args:
         x: the inputs.
-        dt: the gaps.
+        dt: the time steps.
         observed: which features were measured, for cells that model that; what was not may be NaN
             in ``x``.
         states: the states, the initial one first.
@@ -90,7 +90,7 @@ def run_network(
             mode.
         x: inputs, (B, T, I), or (T, I) for a single sequence.
         hx: state to start from, (B, S); by default the network's own.
-        dt: gaps; by default 1.
+        dt: time steps; by default 1.
         t: absolute times instead.
         observed: (B, T, I) bool, which features were measured; by default those that are not NaN.
 

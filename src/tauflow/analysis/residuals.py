@@ -30,7 +30,7 @@ class ResidualDistribution:
     """Residuals of one variable: their scale as a function of the lead time, and their tail.
 
     Args:
-        gaps: medians of bins of gaps, (K,), increasing.
+        gaps: medians of bins of time steps, (K,), increasing.
         scales: standard deviation of the residuals there, by their median absolute value, (K,).
         scores: sorted absolute standardised residuals, (N,).
     """
@@ -71,7 +71,7 @@ class ResidualDistribution:
         return cls(knots, scales, np.sort(scores))
 
     def standardise(self, residuals: Floats, gaps: Floats) -> Floats:
-        """Return residuals by their scale at these gaps, (N,)."""
+        """Return residuals by their scale at these time steps, (N,)."""
         standardised: Floats = residuals / np.interp(gaps, self.gaps, self.scales)
         return standardised
 

@@ -124,7 +124,7 @@ def iter_layer_steps(
         module: of one direction, in evaluation mode: nothing is dropped between layers.
         x: a sample of each sequence, (B, I).
         h: states of all layers, (B, S); ``None`` to start each from its own initial one.
-        dt: gaps, (B, 1).
+        dt: time steps, (B, 1).
         observed: (B, I) bool, which features were measured.
     """
     cells = module.each_cell

@@ -166,7 +166,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     def precompute(self, *args: Any, **kwargs: Any) -> Precomputed:
         """Return what :meth:`update` needs apart from the state; by default what it is given.
 
-        A subclass takes the inputs x, ``(*batch, I)``, the gaps dt, ``(*batch, 1)``, and with
+        A subclass takes the inputs x, ``(*batch, I)``, the time steps dt, ``(*batch, 1)``, and with
         ``uses_observed`` which features were measured, ``(*batch, I)`` or ``None``, by default
         ``None``. It is called once for all steps of a sequence.
         """
@@ -202,19 +202,19 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         A gate that is shut makes a state rest that is no fixed point of what the gate lets in;
         :func:`tauflow.analysis.find_fixed_points` can tell the two apart by this.
 
-        Where the gate also depends on the gap, the override has one more argument, by the name
-        ``dt``, and is given the gap of the step, (B, 1), there; 0 in continuous time.
+        Where the gate also depends on the time step, the override has one more argument, by the
+        name ``dt``, and is given that of the step, (B, 1), there; 0 in continuous time.
         """
         return torch.ones_like(h)
 
     @property
     def has_time_unit(self) -> bool:
-        """Whether it matters in which unit gaps are measured."""
+        """Whether it matters in which unit time steps are measured."""
         return True
 
     @property
     def time_constant(self) -> float | None:
-        """The time constant that the cell begins with, in the unit of gaps, if it has a single one.
+        """The time constant that the cell begins with, in the unit of dt, if it has a single one.
 
         By default its number ``tau``. A cell without ``tau`` expects time steps around 1.
         """
@@ -222,7 +222,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         return float(tau) if isinstance(tau, float | int) and tau > 0 else None
 
     def max_stable_dt(self) -> float:
-        """Return the longest gap that fixed explicit steps follow without blowing up.
+        """Return the longest time step that fixed explicit steps follow without blowing up.
 
         That is the number of steps times the length of the solver's interval of stability, over the
         largest rate at which the present parameters let a state decay. Beyond it, states may grow
@@ -360,7 +360,7 @@ def precompute_steps(
     Args:
         cell: whose steps they are.
         x: inputs, (B, T, I).
-        dt: gaps, (B, T, 1).
+        dt: time steps, (B, T, 1).
         observed: (B, T, I) bool, or ``None``.
         hoists: whether that is computed now; else every step does so itself.
     """

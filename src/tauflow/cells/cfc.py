@@ -19,8 +19,8 @@ class CfCCell(AbstractCell):
     r"""Closed-form continuous-time cell.
 
     A backbone of dense layers reads [x; h]; heads on its features z give the next state in closed
-    form, with the gap inside a sigmoid (``default``, ``no_gate``) or an exponential (``pure``, the
-    Cf-S of the tables).
+    form, with the time step inside a sigmoid (``default``, ``no_gate``) or an exponential
+    (``pure``, the Cf-S of the tables).
 
     With g and h two heads, t_a and t_b two time heads, p the time gate and s its sign:
 

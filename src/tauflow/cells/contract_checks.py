@@ -99,14 +99,15 @@ def _get_signature(call: Callable[..., object]) -> inspect.Signature | None:
 def call_update_gate(cell: "AbstractCell", x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
     """Return the factors that a cell's gates put on the velocity of its state, (B, S).
 
-    Most gates do not depend on the gap; it is given to a method with an argument named ``dt``.
-    A method by this name is looked at here and not when the cell is built, for only analyses ask.
+    Most gates do not depend on the time step; it is given to a method with an argument named
+    ``dt``. A method by this name is looked at here and not when the cell is built, for only
+    analyses ask.
 
     Args:
         cell: whose gates they are.
         x: inputs, (B, I).
         h: states, (B, S).
-        dt: gaps, (B, 1); 0 in continuous time.
+        dt: time steps, (B, 1); 0 in continuous time.
 
     Raises:
         ArgumentError: the method takes other arguments.

@@ -34,20 +34,20 @@ class CTGRUCell(AbstractCell):
 
     ``decay`` says when and how they decay:
 
-    - ``"until-next"``: the definition. The gap before a sample decays the memories the sample
+    - ``"until-next"``: the definition. The time step before a sample decays the memories the sample
       before has left, then the sample acts. The output is that right after the update, since a
-      causal cell does not know the next gap.
-    - ``"since-previous"``: the code of the ODE-LSTM paper. The sample acts, and then the gap before
-      it decays the result.
+      causal cell does not know the next time step.
+    - ``"since-previous"``: the code of the ODE-LSTM paper. The sample acts, and then the time step
+      before it decays the result.
     - ``"released-ltc"``: the code of the LTC paper. After every sample the memories shrink by
-      :math:`e^{-1/\ln \tau_k}`, whatever the gap; this erases the first.
+      :math:`e^{-1/\ln \tau_k}`, whatever the time step; this erases the first.
 
     Parameters: (2 M + 1) (D N + N^2 + N).
 
     Source: Mozer, Kazakov & Lindsey 2017, "Discrete-event continuous-time recurrent nets".
 
     Differs from the paper: the time constants are those of both released codes, in the unit of
-    ``dt``: scale the gaps so that they span the data's.
+    ``dt``: scale the time steps so that they span the data's.
 
     Args:
         input_size: features D per time point.
@@ -92,7 +92,7 @@ class CTGRUCell(AbstractCell):
         self.b.zero_()
 
     def decay_factors(self, dt: DtTensor) -> Float[Tensor, "*batch M"]:
-        """Return what is left of each memory after a gap."""
+        """Return what is left of each memory after a time step."""
         ln_tau = self._log_tau(dt)
         if self.decay == "released-ltc":
             return torch.exp(-1 / ln_tau).expand(*dt.shape[:-1], self.scales)  # 1 / 0: e^-inf = 0
@@ -100,7 +100,7 @@ class CTGRUCell(AbstractCell):
 
     @property
     def decays_first(self) -> bool:
-        """Whether the gap before a sample acts on what the sample finds."""
+        """Whether the time step before a sample acts on what the sample finds."""
         return self.decay == "until-next"
 
     def shifted_bias(self) -> Float[Tensor, " K"]:

@@ -21,8 +21,8 @@ class CTLSTMCell(AbstractCell):
     With i, f, i_bar, f_bar, o (sigmoid), z (tanh) and the rate d (softplus) the seven blocks, in
     this order, of W_x x + W_h y + b:
 
-    - ``form="paper"``: the memory first decays over the gap, at the rate of the last event, and
-      what it then lets out is fed back.
+    - ``form="paper"``: the memory first decays over the time step, at the rate of the last event,
+      and what it then lets out is fed back.
 
       .. math::
           c = \bar C + (C - \bar C)\, e^{-d\, dt}, \qquad y = o \tanh c
@@ -31,8 +31,8 @@ class CTLSTMCell(AbstractCell):
 
       The state is [C; C_bar; d; o], (B, 4 N), and h the output, the value right after the event.
 
-    - ``form="released"``: the new memory decays over the gap that lies behind it, the one kept does
-      not decay, and y is the output of the step before.
+    - ``form="released"``: the new memory decays over the time step that lies behind it, the one
+      kept does not decay, and y is the output of the step before.
 
       .. math::
           C' = f C + i z, \qquad \bar C' = \bar f \bar C + \bar i z, \qquad
@@ -77,13 +77,13 @@ class CTLSTMCell(AbstractCell):
         nn.init.zeros_(self.b)
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the blocks' share of the input, ``(*batch, 7 N)``, and the gap."""
+        """Return the blocks' share of the input, ``(*batch, 7 N)``, and the time step."""
         return Precomputed((x @ self.W_x.T + self.b, dt))
 
     def update(
         self, h: StateTensor, input_projection: Float[Tensor, "B G"], dt: Float[Tensor, "B 1"]
     ) -> StateTensor:
-        """Return the state after the gap and the event, in the order of the form."""
+        """Return the state after the time step and the event, in the order of the form."""
         if self.form == "paper":
             C, C_bar, d, o = h.chunk(4, dim=-1)
             c = C_bar + (C - C_bar) * torch.exp(-d * dt)

@@ -34,13 +34,13 @@ class CTRNNCell(AbstractCell):
     .. math::
         \dot h = s \odot \varphi(W_x x + W_h h + b) - \kappa h
 
-    integrated over the gap dt in ``substeps`` equal steps with x held. The defaults are the CT-RNN
-    of the ODE-LSTM paper; ``damping=0`` is its ODE-RNN. The LTC paper's baselines have no scale s
-    (s = 1), one Glorot weight over [x; h], and steps of a fixed length (``step_size``): with them
-    the result does not depend on the gap, and the cell is no flow.
+    integrated over the time step dt in ``substeps`` equal steps with x held. The defaults are the
+    CT-RNN of the ODE-LSTM paper; ``damping=0`` is its ODE-RNN. The LTC paper's baselines have no
+    scale s (s = 1), one Glorot weight over [x; h], and steps of a fixed length (``step_size``):
+    with them the result does not depend on the time step, and the cell is no flow.
 
-    Explicit steps are stable over gaps of up to 2 ``substeps`` / kappa, 2.79 of them with rk4, 8.3
-    by default (:meth:`max_stable_dt`); over longer ones states grow until they overflow.
+    Explicit steps are stable over time steps of up to 2 ``substeps`` / kappa, 2.79 of them with
+    rk4, 8.3 by default (:meth:`max_stable_dt`); over longer ones states grow until they overflow.
 
     Parameters: D N + N^2 + 2 N; without the scale D N + N^2 + N; N more with ``train_tau``.
 
@@ -53,7 +53,7 @@ class CTRNNCell(AbstractCell):
     writes 1 / tau, and its 2020 draft counts a tau for every neuron among the parameters (Section
     1, Table S2), which is ``train_tau=True``; tau is stored through a softplus. Both released codes
     keep kappa at 1 and do not train it. The LTC paper divides the sampling period into steps of
-    1/6; its code takes six steps of 0.1, whatever the gap.
+    1/6; its code takes six steps of 0.1, whatever the time step.
 
     Args:
         input_size: features D per time point.
@@ -66,7 +66,8 @@ class CTRNNCell(AbstractCell):
         scale: whether s is trained; else it is 1.
         init: ``"keras"`` (Glorot uniform input and orthogonal recurrent weights) or ``"tf1"``
             (Glorot uniform over the joint weight of [x; h]); b = 0 and s = 1 in both.
-        step_size: length of every solver step, in place of dt / substeps; the gap is then ignored.
+        step_size: length of every solver step, in place of dt / substeps; the time step is then
+            ignored.
         clip: the state is clipped to [-clip, clip] after every solver step, where they are fixed.
         rtol: relative tolerance of an adaptive solver.
         atol: its absolute tolerance.

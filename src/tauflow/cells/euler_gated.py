@@ -23,8 +23,8 @@ class EulerGRUCell(AbstractPackedFlowCell):
 
         \tau \dot h = z \odot (-h + \tanh(W_n (r \odot h) + U_n x + b_n))
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
-    over longer ones the state may grow until it overflows.
+    Steps are stable over time steps of up to 2 tau ``substeps``, 2 by default
+    (:meth:`max_stable_dt`); over longer ones the state may grow until it overflows.
 
     The weights pack the blocks z, r, n. Parameters: 3 (N N + N + N D), and N (D + 1) for an affine
     initial state.
@@ -77,7 +77,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
         self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
+        """Return dt in time constants, the input's share of z and r, and of n; the weights."""
         gates = 2 * self.hidden_size
         input_projection = F.linear(x, self.W_x, self.b)
         return Precomputed(
@@ -94,7 +94,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
         W_zr: Float[Tensor, "S G"],
         W_n: Float[Tensor, "S S"],
     ) -> StateTensor:
-        """Return the state after the gap."""
+        """Return the state after the time step."""
         return integrate_gated_flow(
             _gru_terms(input_zr, input_n, W_zr, W_n), h, scaled_dt, self.flow_solver
         )
@@ -130,8 +130,8 @@ class EulerLSTMCell(AbstractPackedFlowCell):
     :class:`~tauflow.cells.gated.LSTMCell`, whose packing of the weights it shares. The state is
     [h; c], (B, 2 N). Parameters: 4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
-    over longer ones the state may grow until it overflows.
+    Steps are stable over time steps of up to 2 tau ``substeps``, 2 by default
+    (:meth:`max_stable_dt`); over longer ones the state may grow until it overflows.
 
     Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2022, "Gated neural ODEs:
     trainability, expressivity and interpretability", Appendix G.
@@ -185,7 +185,7 @@ class EulerLSTMCell(AbstractPackedFlowCell):
         input_projection: Float[Tensor, "B G"],
         W_h: Float[Tensor, "N G"],
     ) -> StateTensor:
-        """Return [h; c] after the gap."""
+        """Return [h; c] after the time step."""
         h, c = h.split(self.hidden_size, dim=-1)
         for _ in range(self.substeps):
             i, f, g, o = torch.addmm(input_projection, h, W_h).chunk(4, dim=-1)

@@ -1,4 +1,4 @@
-"""LSTM, GRU and Elman cells, optionally told the gap as a feature.
+"""LSTM, GRU and Elman cells, optionally told the time step as a feature.
 
 Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.torch_rnn`.
 """
@@ -20,13 +20,13 @@ _INITS = ("torch", "keras", "tf1")
 
 
 class AbstractGatedCell(AbstractTimeFeatureCell):
-    """What the three share: a packed input and recurrent weight, and the gap as a feature.
+    """What the three share: a packed input and recurrent weight, and the time step as a feature.
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        append_dt: whether the gap is appended to the input, which then has D + 1 features. Without
-            it these cells do not know time.
+        append_dt: whether the time step is appended to the input, which then has D + 1 features.
+            Without it these cells do not know time.
         init: ``"torch"`` (all from U(-1/sqrt(N), 1/sqrt(N))), ``"keras"`` (Glorot uniform input and
             orthogonal recurrent weights, zero biases) or ``"tf1"`` (Glorot uniform over the joint
             weight of [x; h], zero biases).
@@ -110,7 +110,7 @@ class LSTMCell(AbstractGatedCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
         init: ``"torch"``, ``"keras"`` or ``"tf1"``.
         forget_bias: b_f, a constant, not a parameter.
     """
@@ -170,7 +170,7 @@ class GRUCell(AbstractGatedCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
         init: ``"torch"``, ``"keras"`` or ``"tf1"``.
         activation: φ, such as ``"tanh"`` or ``"relu"``. With any other than tanh the state may grow
             without bound, and torch's fused operator does not serve.
@@ -201,7 +201,7 @@ class GRUCell(AbstractGatedCell):
     def update_gate(
         self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
     ) -> StateTensor:
-        """Return 1 - z; where the gap is a feature, that of ``dt``, by default 1."""
+        """Return 1 - z; where the time step is a feature, that of ``dt``, by default 1."""
         (gates,), _ = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         z = (gates + h @ self.W_h.T + self.b_h).chunk(3, dim=-1)[1]
         return torch.sigmoid(-z)
@@ -218,7 +218,7 @@ class ElmanCell(AbstractGatedCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
         init: ``"torch"``, ``"keras"`` or ``"tf1"``.
     """
 

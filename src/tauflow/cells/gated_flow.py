@@ -89,7 +89,7 @@ class AbstractPackedFlowCell(AbstractGatedFlowCell):
 
 
 def integrate_gated_flow(terms: Terms, h: Tensor, dt: Tensor, solver: FlowSolver) -> Tensor:
-    r"""Integrate :math:`\dot h = z(h) \odot (F(h) - h)` over a gap.
+    r"""Integrate :math:`\dot h = z(h) \odot (F(h) - h)` over a time step.
 
     Args:
         terms: maps a state (B, S) to z, or ``None`` for 1, and F.

@@ -42,8 +42,8 @@ class GNODECell(AbstractGatedFlowCell):
     G is built alike with its own weights, L_z layers and a sigmoid at the end; without layers
     G = 1. With one layer, F is :math:`\varphi_h(W^0 h + U x + b^0)`. By default one Euler step of
     :math:`\alpha = dt / \tau`: stable where alpha is small against ``1 / (G |1 - dF/dh|)``; where F
-    is bounded, over gaps of up to 2 tau ``substeps`` (:meth:`max_stable_dt`). Over longer ones h
-    may grow until it overflows.
+    is bounded, over time steps of up to 2 tau ``substeps`` (:meth:`max_stable_dt`). Over longer
+    ones h may grow until it overflows.
 
     =======================  =====  =====  ==========================
     model                    L_h    L_z    final activation
@@ -193,9 +193,10 @@ class GNODECell(AbstractGatedFlowCell):
         return self.flow_solver.max_stable_dt_rate * shortest
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the gap in time constants, the first layers' share of the input; the weights.
+        """Return dt in time constants, the first layers' share of the input; the weights.
 
-        With ``train_tau`` the gap is in the unit of ``dt``, and 1 / tau comes after the weights.
+        With ``train_tau`` the time step is in the unit of ``dt``, and 1 / tau comes after the
+        weights.
         """
         networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # torch 2.8's compiler takes
         deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
@@ -213,7 +214,7 @@ class GNODECell(AbstractGatedFlowCell):
         W_h: Float[Tensor, "S G"],
         *deeper: Tensor,
     ) -> StateTensor:
-        """Return the state after the gap."""
+        """Return the state after the time step."""
         terms = self._terms(input_projection, W_h, *deeper)
         if self.raw_tau is None:
             return integrate_gated_flow(terms, h, scaled_dt, self.flow_solver)

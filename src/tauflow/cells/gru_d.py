@@ -77,8 +77,8 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
     Source: Che et al. 2018, "Recurrent neural networks for multivariate time series with missing
     values".
 
-    Differs from the paper: the first delta is the first gap, which is 0 where times are given as
-    ``t``. A feature never seen so far has x_last = mean, which the paper leaves open.
+    Differs from the paper: the first delta is the first time step, which is 0 where times are given
+    as ``t``. A feature never seen so far has x_last = mean, which the paper leaves open.
 
     Args:
         input_size: features D per time point.
@@ -139,7 +139,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
     def precompute(
         self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
-        """Return x with 0 where it is missing, what is missing, gaps and the mask's share."""
+        """Return x with 0 where it is missing, what is missing, time steps and the mask's share."""
         x, missing = zero_missing(x, observed)
         # One product for the rates of the D inputs and of the N states.
         rates = torch.cat([torch.diag_embed(self.w_x), self.W_delta])
@@ -159,7 +159,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         bias: Float[Tensor, " R"],
         x_mean: Float[Tensor, " I"],
     ) -> StateTensor:
-        """Return [h; x_last; age] after the gap and the new input."""
+        """Return [h; x_last; age] after the time step and the new input."""
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
         delta = dt + age
@@ -223,5 +223,5 @@ class UnmaskedGRUDCell(AbstractCell):
     def update(
         self, h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"], decay: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B N"]:
-        """Return the state after the gap and the new input."""
+        """Return the state after the time step and the new input."""
         return decay_and_update(True, h, gates, decay, self.U_zr, self.U_n)

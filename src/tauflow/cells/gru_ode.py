@@ -19,8 +19,8 @@ class GRUODECell(AbstractCell):
     .. math::
         \dot h = (1 - z) \odot (g - h), \qquad z = \sigma(W_{xz} x + W_{hz} h + b_z)
 
-    integrated over the gap dt in ``substeps`` equal steps with x held. The forms differ in what
-    gates the recurrent product of g:
+    integrated over the time step dt in ``substeps`` equal steps with x held. The forms differ in
+    what gates the recurrent product of g:
 
     - ``form="full"``: as in the GRU,
       :math:`r = \sigma(W_{xr} x + W_{hr} h + b_r)`,
@@ -28,8 +28,8 @@ class GRUODECell(AbstractCell):
     - ``form="minimal"``: :math:`g = \tanh(W_{xg} x + W_g (z \odot h) + b_g)`, with no r.
 
     The flow, and every Euler step of at most 1, keeps h within [-1, 1]. Explicit steps are stable
-    over gaps of up to 2 ``substeps``, 8 by default (:meth:`max_stable_dt`); over longer ones h may
-    grow until it overflows. The rows of W_x and b are
+    over time steps of up to 2 ``substeps``, 8 by default (:meth:`max_stable_dt`); over longer ones
+    h may grow until it overflows. The rows of W_x and b are
     those of r (full form only), z and g; W_h has the rows of r and z.
 
     Parameters: 3 D N + 3 N^2 + 3 N (``"full"``), 2 D N + 2 N^2 + 2 N (``"minimal"``).
@@ -102,7 +102,7 @@ class GRUODECell(AbstractCell):
         return self.flow_solver.max_stable_dt_rate
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
+        """Return the input's share of the gates and of g, dt, and the recurrent weights."""
         input_projection = x @ self.W_x.T + self.b
         gates, g = input_projection.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)
         return Precomputed((gates, g, dt), (self.W_h.T, self.W_g.T))

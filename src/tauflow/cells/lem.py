@@ -31,8 +31,8 @@ class LEMCell(AbstractPackedFlowCell):
     (B, 2 N), and y is emitted. The weights pack the blocks 1, 2, z, y. Parameters:
     4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
-    over longer ones the state may grow until it overflows.
+    Steps are stable over time steps of up to 2 tau ``substeps``, 2 by default
+    (:meth:`max_stable_dt`); over longer ones the state may grow until it overflows.
 
     With ``scheme="forward"`` this is the minimal gated unit (:class:`~tauflow.cells.GNODECell` with
     one layer each and tanh) of 2 N neurons [y; z] whose gate sees y alone and whose target couples
@@ -41,7 +41,7 @@ class LEMCell(AbstractPackedFlowCell):
     Source: Rusch et al. 2022, "Long expressive memory for sequence modeling", Eq. 3.
 
     Differs from the released code: one bias per block, where it adds two in three of the four; the
-    step is the gap over tau, where it is a constant.
+    step is the time step over tau, where it is a constant.
 
     Args:
         input_size: features D per time point.
@@ -113,7 +113,7 @@ class LEMCell(AbstractPackedFlowCell):
         W_12z: Float[Tensor, "N G"],
         W_y: Float[Tensor, "N N"],
     ) -> StateTensor:
-        """Return [y; z] after the gap."""
+        """Return [y; z] after the time step."""
         y, z = h.chunk(2, dim=-1)
         for _ in range(self.substeps):
             gates, z_drive = torch.addmm(input_projection, y, W_12z).split(

@@ -57,14 +57,15 @@ class LRCCell(AbstractCell):
     models".
 
     Differs from the released code: w, g and s stay positive by construction, where it clips them
-    after every step of the optimizer; no affine maps of inputs and outputs; the gap is ``dt``.
+    after every step of the optimizer; no affine maps of inputs and outputs; the time step is
+    ``dt``.
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N, fully connected.
         elastance: ``"asymmetric"``, ``"symmetric"`` or ``"none"``.
-        solver: ``"explicit"``, which is stable over gaps of up to 2 ``substeps``
-            (:meth:`max_stable_dt`), or ``"hybrid"``, bounded for any gap.
+        solver: ``"explicit"``, which is stable over time steps of up to 2 ``substeps``
+            (:meth:`max_stable_dt`), or ``"hybrid"``, bounded for any time step.
         substeps: solver steps per sample.
     """
 
@@ -144,7 +145,7 @@ class LRCCell(AbstractCell):
         return self.W_x, self.b, self.W_h, *shift
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the inputs, beside them their share of q if there is one, and the gaps.
+        """Return the inputs, beside them their share of q if there is one, and the time steps.
 
         Synapses of the inputs are left to the step: for all steps at once they would take D N
         numbers each.
@@ -157,7 +158,7 @@ class LRCCell(AbstractCell):
     def update(
         self, h: StateTensor, read: Float[Tensor, "B K"], dt: Float[Tensor, "B 1"], *fixed: Tensor
     ) -> StateTensor:
-        """Advance the states over the gap, holding the input."""
+        """Advance the states over the time step, holding the input."""
         return lrc_update(self.static_config(), h, read, dt, *fixed)
 
     def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
@@ -170,7 +171,7 @@ class LRCCell(AbstractCell):
 def lrc_update(
     config: LRCConfig, h: Tensor, read: Tensor, dt: Tensor, *fixed: Tensor
 ) -> StateTensor:
-    """Return the states after the gap, given what :meth:`LRCCell.precompute` returns."""
+    """Return the states after the time step, given what :meth:`LRCCell.precompute` returns."""
     of_x, of_h, (g, e), *gate = fixed
     D = of_x.shape[1]
     x, inputs = read[..., :D], read[..., D:]

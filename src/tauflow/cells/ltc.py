@@ -86,8 +86,8 @@ class LTCCell(AbstractCell):
         hidden_size: neurons N, fully connected, or a wiring, which says how many.
         solver: ``"fused"``, ``"exponential"`` (conductances held over a step, and the linear flow
             that is left followed exactly), ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-            The first two are bounded for any gap; the explicit ones need d (g_l + sum of w) / C
-            below 2 (2.79 with rk4; :meth:`max_stable_dt`), and blow up beyond: use more substeps,
+            The first two are bounded for any time step; the explicit ones need d (g_l + sum of w) /
+            C below 2 (2.79 with rk4; :meth:`max_stable_dt`), and blow up beyond: use more substeps,
             or one of the first two.
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
@@ -101,7 +101,7 @@ class LTCCell(AbstractCell):
         input_mapping: ``"affine"``, ``"linear"`` or ``"none"``: what happens to x first.
         output_mapping: the same, for the motor potentials.
         time_scale: solver time per unit of ``dt``.
-        dt_offset: added to the scaled gap; 0 except to reproduce released variants.
+        dt_offset: added to the scaled time step; 0 except to reproduce released variants.
         epsilon: added to the fused solver's denominator.
     """
 

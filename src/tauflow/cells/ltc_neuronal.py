@@ -41,9 +41,9 @@ class NeuronalLTCCell(AbstractCell):
         hidden_size: neurons N.
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
         solver: ``"fused"``, ``"exponential"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or
-            ``"rk4"``. The first two follow any gap where phi is not negative; the explicit ones
-            need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`max_stable_dt`, for f up to 1),
-            and blow up beyond.
+            ``"rk4"``. The first two follow any time step where phi is not negative; the explicit
+            ones need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`max_stable_dt`, for f up to
+            1), and blow up beyond.
         substeps: solver steps per sample.
         scale: whether f has a trained factor w for every neuron, from 1 on; else it is 1.
     """
@@ -102,7 +102,7 @@ class NeuronalLTCCell(AbstractCell):
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the input's share of the argument of phi, and the gap (in the unit of tau)."""
+        """Return the input's share of the argument of phi, and dt in the unit of tau."""
         scale = () if self.w is None else (self.w,)
         fixed = self.W_h, self.A, 1 / self.tau, *scale
         return Precomputed((x @ self.W_x.T + self.b, dt), fixed)
@@ -117,7 +117,7 @@ class NeuronalLTCCell(AbstractCell):
         leak: Float[Tensor, " S"],
         *scale: Float[Tensor, " S"],
     ) -> StateTensor:
-        """Advance the state over the gap, holding the input."""
+        """Advance the state over the time step, holding the input."""
 
         def terms(h: Tensor) -> Pair:
             f = self.phi(input_projection + h @ W_h.T)

@@ -57,8 +57,8 @@ class MixedMemoryCell(AbstractCell):
     Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series",
     Eqs. 2-7.
 
-    Differs from the TensorFlow code: without gaps dt is 1 there for the plain cell and 0 for this
-    one; here it is 1 for every cell (pass ``dt=0.0`` to reproduce).
+    Differs from the TensorFlow code: without time steps dt is 1 there for the plain cell and 0 for
+    this one; here it is 1 for every cell (pass ``dt=0.0`` to reproduce).
 
     Args:
         input_size: features D per time point.

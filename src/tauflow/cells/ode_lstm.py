@@ -33,7 +33,7 @@ class ODELSTMCell(AbstractCell):
     .. math::
         c' = \sigma(f + b_f)\, c + \sigma(i) \tanh(g), \qquad u = \sigma(o) \tanh(c')
 
-    The two published forms differ in the flow over the gap dt that gives h':
+    The two published forms differ in the flow over the time step dt that gives h':
 
     - ``form="tensorflow"`` (all published tables): it starts at the old h, with u as input,
 
@@ -43,11 +43,11 @@ class ODELSTMCell(AbstractCell):
 
       .. math:: \dot h = W_2 \tanh(W_1 h + b_1) + b_2
 
-    The state is [h; c], (B, 2 N); the output is h. A gap of zero leaves h alone in the first form
-    and gives h' = u, a plain LSTM, in the second.
+    The state is [h; c], (B, 2 N); the output is h. A time step of zero leaves h alone in the first
+    form and gives h' = u, a plain LSTM, in the second.
 
-    In the first form, explicit steps are stable over gaps of up to 2 ``substeps``, 8 by default
-    (:meth:`max_stable_dt`); over longer ones h grows until it overflows.
+    In the first form, explicit steps are stable over time steps of up to 2 ``substeps``, 8 by
+    default (:meth:`max_stable_dt`); over longer ones h grows until it overflows.
 
     Parameters: 4 D N + 6 N^2 + 6 N (``"tensorflow"``; the flow is a
     :class:`~tauflow.cells.ct_rnn.CTRNNCell` named ``flow``), 4 D N + 6 N^2 + 10 N (``"torch"``).
@@ -57,9 +57,10 @@ class ODELSTMCell(AbstractCell):
 
     Differs from the paper: its forget bias is 1, that of the TensorFlow code 3, that of the PyTorch
     code 0. Algorithm 1 starts from the old h, as the first form; Table 1 has the second. The
-    PyTorch code's adaptive solver hands the rows of a batch each other's gaps; here every row has
-    its own gap and its own steps. That code's cell solves with dopri5 by default, the second form
-    here with three steps of rk4, which need no extra; ``solver="dopri5"`` brings it back.
+    PyTorch code's adaptive solver hands the rows of a batch each other's time steps; here every row
+    has its own time step and its own steps. That code's cell solves with dopri5 by default, the
+    second form here with three steps of rk4, which need no extra; ``solver="dopri5"`` brings it
+    back.
 
     Args:
         input_size: features D per time point.
@@ -128,7 +129,7 @@ class ODELSTMCell(AbstractCell):
         return self.flow.max_stable_dt() if self.form == "tensorflow" else math.inf
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the gates' share of the input, and the gap; W_h and the flow's parameters."""
+        """Return the gates' share of the input, and dt; W_h and the flow's parameters."""
         b = self.b + self.b_h if self.form == "torch" else self.b
         gates = x @ self.W_x.T + shift_forget_gate(b, self.forget_bias)
         if self.form == "tensorflow":

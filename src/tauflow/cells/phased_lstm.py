@@ -36,8 +36,8 @@ class PhasedLSTMCell(AbstractCell):
     - ``form="paper"``: t is the time since the start, carried in the state, so that a sequence cut
       in two goes on in phase; tau, s and r are learned for each neuron. The state is [h; c; t],
       (B, 2 N + 4), where t is the sum of four numbers. 4 D N + 4 N^2 + 7 N parameters.
-    - ``form="released"``: the gap stands in place of t, k rises as 2 phi r, and tau, s and r are
-      three learned numbers for all neurons. The state is [h; c], (B, 2 N).
+    - ``form="released"``: the time step stands in place of t, k rises as 2 phi r, and tau, s and r
+      are three learned numbers for all neurons. The state is [h; c], (B, 2 N).
       4 D N + 4 N^2 + 4 N + 3 parameters.
 
     Source: Neil et al. 2016, "Phased LSTM: accelerating recurrent network training for long or
@@ -127,7 +127,7 @@ class PhasedLSTMCell(AbstractCell):
         self.raw_r.fill_(math.log(self.ratio / (1 - self.ratio)))
 
     def time_gate(self, t: DtTensor) -> Float[Tensor, "*batch G"]:
-        """Return k, how far the gates are open at the time ``t`` (as released: after a gap)."""
+        """Return k, how far the gates are open at the time ``t`` (as released: after ``dt``)."""
         return self._compute_time_gate(t, *self._cycle_parameters())
 
     def _cycle_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,7 +145,7 @@ class PhasedLSTMCell(AbstractCell):
         return torch.where(phase < r / 2, rising, closing)
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the blocks' share of the input, and the gap, as released already as k."""
+        """Return the blocks' share of the input, and the time step, as released already as k."""
         input_projection = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":
             return Precomputed((input_projection, self.time_gate(dt)))
@@ -174,7 +174,7 @@ class PhasedLSTMCell(AbstractCell):
     def update_gate(
         self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
     ) -> StateTensor:
-        """Return k after a gap of ``dt``, by default 1, for h and c, and 1 for the time.
+        """Return k after a time step of ``dt``, by default 1, for h and c, and 1 for the time.
 
         As released, k exceeds 1 in the middle of a cycle once r does.
         """

@@ -63,7 +63,7 @@ class ModelEntry:
         return self.cell(input_size, hidden_size, **merged)
 
 
-# How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the gap.
+# How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the time step.
 _LTC_2021: dict[str, Any] = {"substeps": 6, "step_size": 0.1, "scale": False, "init": "tf1"}
 
 _BACKBONE = {

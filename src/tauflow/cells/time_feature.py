@@ -10,12 +10,12 @@ from .base import AbstractCell, DtTensor, InputTensor
 
 
 class AbstractTimeFeatureCell(AbstractCell):
-    """A discrete cell that feels a gap only if it is appended to the input.
+    """A discrete cell that feels a time step only if it is appended to the input.
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        append_dt: whether the gap is appended to the input, which then has D + 1 features.
+        append_dt: whether the time step is appended to the input, which then has D + 1 features.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, append_dt: bool = False) -> None:
@@ -24,7 +24,7 @@ class AbstractTimeFeatureCell(AbstractCell):
 
     @property
     def feature_size(self) -> int:
-        """Width F of what the weights on the input see: D, or D + 1 with the gap."""
+        """Width F of what the weights on the input see: D, or D + 1 with the time step."""
         return self.input_size + self.append_dt
 
     def features(self, x: InputTensor, dt: DtTensor) -> Float[Tensor, "*batch F"]:

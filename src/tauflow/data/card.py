@@ -51,7 +51,7 @@ class DatasetCard:
         query_targets: of forecasts at times that are asked for, which inputs are forecast, by
             number. Sequences then end in queries, which the last input marks, see
             :class:`tauflow.models.ForecastModel`; ``()`` for others.
-        query_horizon: longest time from the last sample to a query, in the unit of the gaps.
+        query_horizon: longest time from the last sample to a query, in the unit of the time steps.
         query_periods: after which values come again, in that unit; ``None`` if unknown.
         query_gap: usual time between samples, in that unit.
         calendar_inputs: how many inputs before the last one follow from dates.

@@ -1,4 +1,4 @@
-"""Turn recordings into windows and gaps. Elapsed time is made here, once, and nowhere else."""
+"""Turn recordings into windows and time steps. Only this module makes elapsed times."""
 
 from typing import Any, TypeVar
 
@@ -20,14 +20,14 @@ def dt_from_times(
 
     Args:
         times: (..., T), not decreasing along the last axis.
-        first_dt: gap in front of the first sample.
+        first_dt: time step in front of the first sample.
 
     Returns:
-        Gaps, (..., T), in the unit of ``times``.
+        Time steps, (..., T), in the unit of ``times``.
 
     Raises:
         TimeError: a time is not finite, or smaller than the one before it, or the times' type is
-            too coarse for the gaps between them.
+            too coarse for the time steps between them.
     """
     if not np.isfinite(times).all():
         raise TimeError("times must be finite; remove samples without a time.")
@@ -37,7 +37,7 @@ def dt_from_times(
         raise TimeError(f"times run backwards after entry {where}; sort the samples by time.")
     _check_precision(times, gaps)
     start = np.full((*times.shape[:-1], 1), first_dt)
-    # Differences are taken in the precision of the times: absolute times are large, gaps small.
+    # Differences are taken in the precision of the times: absolute times are large, dt is small.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
 
 

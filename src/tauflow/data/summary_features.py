@@ -38,7 +38,7 @@ def compute_summary_features(
     For each of the I features: its last, first, mean, smallest and largest observed value, their
     standard deviation (of the population), their number, and the time since the last one. For all
     features together: the number of steps, the time from the first to the last of them, and the
-    mean gap. Padding and values that were not observed do not count; a later step never does.
+    mean time step. Padding and values that were not observed do not count; a later step never does.
 
     Args:
         batch: x of shape (B, T, I). Without ``dt``, steps are one unit of time apart.
@@ -48,8 +48,8 @@ def compute_summary_features(
 
     Returns:
         (N, 8 * I + 3) numbers, with N the number of steps that ``where`` marks, in the order of
-        sequences, then steps. NaN where nothing was observed, but for counts, and for the mean gap
-        of fewer than two steps.
+        sequences, then steps. NaN where nothing was observed, but for counts, and for the mean time
+        step of fewer than two steps.
 
     Raises:
         ShapeError: x has other axes, as images have, or names or ``where`` do not fit it.

@@ -77,15 +77,15 @@ def to_c(
         folder: where to; made if its parent exists.
         name: what functions and files are called, an identifier of C.
         observed: whether it takes which features were measured; by default if the cell models that.
-        fixed_dt: a gap that is always the same, and then no argument.
+        fixed_dt: a time step that is always the same, and then no argument.
         schema: units, names and scales.
         scaled: whether the code takes and gives numbers in the units before scaling, NaN where one
             is missing; ``schema`` then has the scales.
         dtype: ``"float32"``, or integers for microcontrollers without a float unit: ``"int16"``, or
             ``"int8"``, which are weights of 8 bits with a scale a row, and numbers of 16 bits.
         calibration: for integers, samples that say how large numbers become: inputs (B, T, I) and
-            gaps (B, T), or lists of (T, I) and (T,); a third entry, targets, adds the metric before
-            and after. In the units before scaling if ``scaled``.
+            time steps (B, T), or lists of (T, I) and (T,); a third entry, targets, adds the metric
+            before and after. In the units before scaling if ``scaled``.
         tolerance: largest difference from the model; of integers as a share of the range of the
             outputs on the calibration data, by default 0.02; else by default 1e-5. Roundings add
             up in a network that does not forget: where single precision takes the model itself

@@ -29,7 +29,7 @@ class ExportableModel(nn.Module):
     Args:
         model: the model.
         observed: whether it takes which features were measured; by default if the cell models that.
-        fixed_dt: a gap that is always the same, and then no input; ``None`` takes ``dt``.
+        fixed_dt: a time step that is always the same, and then no input; ``None`` takes ``dt``.
         scaling: mean and scale of the inputs, then of the outputs, for a graph that takes and gives
             numbers as they were before scaling, and NaN where an input is missing.
         dynamic: which sizes are free, of those of :attr:`axes`, by default all; the others are 1.
@@ -171,7 +171,7 @@ class ExportableModel(nn.Module):
         return {**inputs, "h_in": like.new_zeros(sizes[0], body.state_size)}
 
     def embed_inputs(self, x: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return what the first cell reads, and the gaps with an axis at the end."""
+        """Return what the first cell reads, and the time steps with an axis at the end."""
         if dt is None:
             assert self.fixed_dt is not None
             dt = torch.full_like(x[..., 0], self.fixed_dt, dtype=self.like.dtype)

@@ -30,9 +30,9 @@ def from_ncps(source: nn.Module) -> SequenceModule | SequenceModel:
     """Convert a network of ``ncps.torch``, with its weights.
 
     Takes ``LTC``, ``CfC``, ``LTCCell``, ``CfCCell`` and ``WiredCfCCell``, wired or not, with or
-    without mixed memory, in any mode. With the same gaps, outputs and states are the same. The
-    two parts (h, c) of a mixed-memory state are one tensor here, ``torch.cat([h, c], -1)``. Pass
-    gaps as (B, T); ``ncps`` broadcasts them over the wrong axis.
+    without mixed memory, in any mode. With the same time steps, outputs and states are the same.
+    The two parts (h, c) of a mixed-memory state are one tensor here, ``torch.cat([h, c], -1)``.
+    Pass time steps as (B, T); ``ncps`` broadcasts them over the wrong axis.
 
     A state dict alone is loaded by the class of the same name and arguments in
     :mod:`tauflow.compat.ncps.torch`. Of a module of that package the network is copied.

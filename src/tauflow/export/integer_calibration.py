@@ -29,7 +29,7 @@ class IntegerChecks:
         error: largest difference from the model on the calibration data, as a share of the range
             of the outputs there.
         error_rms: its root mean square.
-        error_by_gap: the largest one where every gap is about so long, by gap.
+        error_by_gap: the largest one where every time step is about so long, by time step.
         shortest_gap: of the calibration data.
         longest_gap: of it.
         saturated_x: share of the calibration samples' numbers that their integers do not hold.
@@ -65,7 +65,7 @@ def read_calibration(
         kind: what the outputs are, ``"logits"`` or something else.
 
     Raises:
-        ArgumentError: no sequence is given, or they hold NaN, or every gap is 0.
+        ArgumentError: no sequence is given, or they hold NaN, or every time step is 0.
         ShapeError: they have another shape.
     """
     if calibration is None or len(calibration) not in (2, 3):
@@ -176,7 +176,7 @@ def check_integers(
         sequences: the calibration data.
         targets: of each sequence, or none.
         kind: what the outputs are, ``"logits"`` or something else.
-        longest: gap that the cells' solvers can follow; longer ones are not tried.
+        longest: time step that the cells' solvers can follow; longer ones are not tried.
     """
     exact, _ = run_float(step.items, step.outputs, sequences, step.io)
     results, saturated_h = run_integer(step, sequences)

@@ -149,7 +149,7 @@ def _warn_of_constants(sequences: CalibrationSequences, schema: IOSchema) -> Non
 
 
 def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
-    """Raise if integers are too far from the model, and warn of gaps where they would be.
+    """Raise if integers are too far from the model, and warn of time steps where they would be.
 
     Raises:
         ExportError: the error on the calibration data is larger than the limit.

@@ -39,7 +39,7 @@ class IOSchema:
     """Names, units and scales of the inputs and outputs of an exported model.
 
     Args:
-        time_unit: unit of the gaps, that of the cell's time constants.
+        time_unit: unit of the time steps, that of the cell's time constants.
         inputs: names of the I inputs, in order.
         outputs: names of the O outputs, in order.
         x_mean: what was subtracted from every input, (I,); empty where nothing was scaled.
@@ -47,7 +47,8 @@ class IOSchema:
             training :data:`CONSTANT_SCALE`, which leaves 0 of it.
         y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
         y_scale: the scale of that.
-        time_scale: what times, as the data have them, are divided by for gaps of the time unit.
+        time_scale: what times, as the data have them, are divided by for time steps of the time
+            unit.
         y: what outputs are, ``"logits"`` of classes or ``"values"``; empty if not known.
 
     Raises:

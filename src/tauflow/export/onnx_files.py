@@ -73,10 +73,11 @@ def to_onnx(
         path: the file, by convention ending in ``.onnx``; its folder must exist.
         mode: ``"sequence"``, or ``"step"`` for one step with the state in and out.
         names: ``"tauflow"`` (x, dt, h_in, y, h_out), or ``"robot"``, the convention of robots'
-            software (obs, h_in, actions, h_out), whose samples come at one fixed gap.
+            software (obs, h_in, actions, h_out), whose samples come at one fixed time step.
         mask: whether a sequence's graph takes a mask.
         observed: whether it takes which features were measured; by default if the cell models that.
-        fixed_dt: a gap that is always the same, and then no input; for ``"robot"`` 1 by default.
+        fixed_dt: a time step that is always the same, and then no input; for ``"robot"`` 1 by
+            default.
         schema: units, names and scales.
         scaled: whether the graph takes and gives numbers in the units before scaling, NaN where one
             is missing; ``schema`` then has the scales.

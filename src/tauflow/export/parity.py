@@ -103,9 +103,9 @@ def sample_inputs(
 ) -> NamedInputs:
     """Return irregular sequences (B, T, ...) by the names of the program's inputs.
 
-    Gaps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as long,
-    or half as long as the cells' solvers can follow, beyond which roundings die out slowly. Of
-    inputs that are scaled inside a tenth is missing, NaN.
+    Time steps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as
+    long, or half as long as the cells' solvers can follow, beyond which roundings die out slowly.
+    Of inputs that are scaled inside a tenth is missing, NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.sequence_module

@@ -34,7 +34,7 @@ def to_program(
         mode: ``"sequence"``, or ``"step"`` for one step with the state in and out.
         mask: whether a sequence's program takes a mask.
         observed: whether it takes which features were measured; by default if the cell models that.
-        fixed_dt: a gap that is always the same, and then no input.
+        fixed_dt: a time step that is always the same, and then no input.
         schema: units, names and scales.
         scaled: whether the program takes and gives numbers in the units before scaling, NaN where
             one is missing; ``schema`` then has the scales.

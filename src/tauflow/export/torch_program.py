@@ -57,7 +57,7 @@ def program(
 
     ======== ============ ==========================================================
     x        (B, T, I)    inputs; token ids, integers, for a model with a vocabulary
-    dt       (B, T)       gaps, in the unit of the cell's time constants
+    dt       (B, T)       time steps, in the unit of the cell's time constants
     mask     (B, T)       bool; false keeps state and output (with ``mask=True``)
     observed (B, T, I)    bool, which features were measured (with ``observed=True``)
     h_in     (B, S)       state to start from, such as ``model.cell.initial_state``
@@ -66,7 +66,7 @@ def program(
     ======== ============ ==========================================================
 
     The program has the parameters as they are now, and what its cells make of them alone as
-    constants. It checks nothing, such as gaps that run backwards.
+    constants. It checks nothing, such as time steps that run backwards.
 
     Args:
         model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one, in

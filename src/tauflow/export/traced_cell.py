@@ -98,7 +98,7 @@ class TracedCell(nn.Module):
     def scan(
         self, x: Tensor, h: Tensor, dt: Tensor, mask: Tensor | None, observed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the states after every step, (B, T, S), and the last one, for gaps (B, T, 1)."""
+        """Return the states after every step, (B, T, S), and the last one, for dt (B, T, 1)."""
         graph, constants = self._step.graph_module, self._step.constants()
 
         def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Any:

@@ -51,8 +51,8 @@ def _has_no_traced_backward(call: KernelCall) -> bool:
 def _make_operands(call: KernelCall) -> tuple[Tensor, list[Tensor]]:
     """Return what the operator reads, (B, T, F), and the parts of the state, (1, B, N) each.
 
-    Both are in one dtype, by which torch chooses its operator: under autocast gaps and states have
-    more digits, which the operator would round itself.
+    Both are in one dtype, by which torch chooses its operator: under autocast time steps and states
+    have more digits, which the operator would round itself.
     """
     cell, dtype = call.cell, _operand_dtype(call)
     assert isinstance(cell, AbstractGatedCell)

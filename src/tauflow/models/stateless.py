@@ -78,7 +78,7 @@ class AbstractStatelessModel(AbstractWholeModel):
         Args:
             x: inputs, as for :meth:`tauflow.RNN.forward`.
             hx: must be ``None``.
-            dt: gaps; the absolute times are their running sums, the first gap included.
+            dt: time steps; the absolute times are their running sums, the first time step included.
             t: absolute times, used as they are by models that know absolute time.
             mask: (B, T) bool, false at steps that are not there.
             lengths: valid steps of each sequence, (B,).
@@ -143,7 +143,7 @@ def make_empty_state(inputs: SequenceInputs) -> Tensor:
 
 
 def to_absolute_times(inputs: SequenceInputs) -> Tensor:
-    """Return the times of the samples, (B, T), in the dtype of gaps; 0 where the mask is false."""
+    """Return the times of the samples, (B, T), in the dtype of dt; 0 where the mask is false."""
     steps = inputs.x.shape[:2]
     gaps = inputs.dt.squeeze(-1)
     times = gaps.cumsum(1) if inputs.t is None else inputs.t.reshape(steps).to(gaps.dtype)

@@ -49,8 +49,8 @@ class CellPlan(NamedTuple):
         run: the kernel, or the cell's own steps.
         keeps: whether a backward pass may follow.
         is_fused: whether it is a kernel; batches are then cut where sequences end.
-        is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
-            at when it is done.
+        is_compiled: whether that is a compiled loop, which any time steps may be given; they are
+            looked at when it is done.
         zeros: width of the state, of sequences that begin with zeros; else 0.
         kernel: what ``run`` comes to, if that is known.
         config: of the cell, for the kernel.
@@ -181,7 +181,7 @@ def _make_plan(
         observed: whether ``observed`` is part of the call.
         learns: which parameters of each cell want gradients, if any may.
         x_learns: whether x wants them.
-        state_learns: whether gaps or states do.
+        state_learns: whether time steps or states do.
         output_learns: whether a projection does.
     """
     if x.numel() == 0:
@@ -242,7 +242,7 @@ def run_planned(
     inputs: SequenceInputs,
     h: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Run one cell over a layer's input, and look at gaps and last states.
+    """Run one cell over a layer's input, and look at time steps and last states.
 
     Args:
         where: name of the module, for messages.
@@ -253,7 +253,8 @@ def run_planned(
         h: the state to start from, or ``None`` for the cell's own.
 
     Raises:
-        TimeError: gaps are negative or not finite, which is seen when a compiled loop has run.
+        TimeError: time steps are negative or not finite, which is seen when a compiled loop has
+            run.
         NonFiniteError: see :func:`.finite_checks.check_finite_states`.
         BackendError: the cell's step can no longer be traced; another kernel may serve.
     """

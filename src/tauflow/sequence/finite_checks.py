@@ -1,4 +1,4 @@
-"""Why states are not finite: missing inputs, or a gap longer than explicit solver steps follow."""
+"""Why states are not finite: missing inputs, or too long a time step for explicit solver steps."""
 
 import math
 
@@ -19,7 +19,7 @@ _MAX_SHOWN = 8
 def check_finite_states(
     where: str, cell: AbstractCell, start: Tensor | None, end: Tensor, inputs: SequenceInputs
 ) -> None:
-    """Raise if a cell's last states are not finite, and NaN in the data or a gap is why.
+    """Raise if a cell's last states are not finite, and NaN in the data or a time step is why.
 
     Whatever else is not finite (a computed input, a parameter, the state to start from) goes its
     way, as everywhere in torch, and so does what overflows under autocast, of which gradient

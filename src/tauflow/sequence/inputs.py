@@ -121,7 +121,7 @@ def prepare_inputs(
         where: name of the module, for messages.
         input_size: features I that the module expects.
         x: inputs.
-        dt: gaps.
+        dt: time steps.
         t: absolute times.
         mask: valid steps.
         lengths: valid lengths.
@@ -218,7 +218,7 @@ def is_autocast(x: Tensor) -> bool:
 
 
 def time_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of gaps and states: that of x, but single precision at least in autocast.
+    """Return the dtype of dt and states: that of x, but single precision at least in autocast.
 
     Autocast is for products. A clock or a memory adds the rounding of half precision up over steps.
     """

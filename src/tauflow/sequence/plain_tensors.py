@@ -34,7 +34,7 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
         states: likewise.
 
     Returns:
-        1 if a gap is negative or not finite, and 2 more if a state is not finite.
+        1 if a time step is negative or not finite, and 2 more if a state is not finite.
     """
     if not has_numba():
         bad = gaps is not None and not bool(((gaps >= 0) & (gaps < math.inf)).all())
@@ -48,10 +48,10 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
 def subtract_times(
     t: Any, mask: Tensor | None, steps: tuple[int, int], has_initial_state: bool
 ) -> Tensor | None:
-    """Return the gaps between times, (B, T, 1), by a compiled loop.
+    """Return the time steps between times, (B, T, 1), by a compiled loop.
 
     Returns:
-        The gaps, or ``None`` where times are not plain, or odd, or in error.
+        The time steps, or ``None`` where times are not plain, or odd, or in error.
     """
     B, T = steps
     dtype, shape = getattr(t, "dtype", None), (B, T + has_initial_state)

@@ -105,7 +105,7 @@ def _read_plain(
 
 
 def _read_gaps(dt: Any, x: Tensor) -> Tensor | None:
-    """Return the gaps of a call, (B, T, 1), or ``None`` where they are odd or in error."""
+    """Return the time steps of a call, (B, T, 1), or ``None`` where they are odd or in error."""
     steps, kind = (x.shape[0], x.shape[1]), type(dt)
     if dt is None:
         return x.new_ones((*steps, 1))

@@ -69,7 +69,7 @@ def resolve_initial_states(
 def _check_hx_is_not_dt(
     where: str, hx: State, inputs: SequenceInputs, state: tuple[int, int]
 ) -> None:
-    """Refuse gaps or times in the place of a state, which torch's modules have second.
+    """Refuse time steps or times in the place of a state, which torch's modules have second.
 
     Args:
         where: name of the module, for messages.
@@ -78,7 +78,7 @@ def _check_hx_is_not_dt(
         state: number of cells, and width of the state of all.
 
     Raises:
-        ShapeError: it is no state, but has the shape of gaps.
+        ShapeError: it is no state, but has the shape of time steps.
     """
     if not isinstance(hx, Tensor) or torch.compiler.is_compiling():
         return  # a compiler would make a program for each number of steps that is compared

@@ -1,6 +1,6 @@
-"""The gaps of a call: given, or the differences of absolute times, checked and in one dtype.
+"""The time steps of a call: given, or the differences of absolute times, checked and in one dtype.
 
-Times are checked for being finite, not running backwards and fine enough for their gaps where
+Times are checked for being finite, not running backwards and fine enough for their time steps where
 Python can look at them without cost: in eager mode on the CPU, outside ``torch.func`` transforms.
 """
 
@@ -31,13 +31,13 @@ def resolve_dt(
     batched: bool,
     has_initial_state: bool,
 ) -> Tensor:
-    """Return the gaps of a call, (B, T).
+    """Return the time steps of a call, (B, T).
 
     Args:
         where: name of the module, for messages.
         x: inputs, (B, T, I).
         dtype: of the result.
-        dt: gaps, as given.
+        dt: time steps, as given.
         t: absolute times, as given.
         mask: (B, T), or ``None``; what stands at masked steps is not looked at.
         batched: whether the caller passed a batch axis.
@@ -116,7 +116,7 @@ def _from_times(
     batched: bool,
     has_initial_state: bool,
 ) -> Tensor:
-    """Return the gaps between times; the first is 0, or counts from the time in front."""
+    """Return the time steps between times; the first is 0, or counts from the time in front."""
     if has_initial_state:
         shape = steps if batched else steps[1:]
         if isinstance(t, Tensor) and tuple(t.shape) in (shape, (*shape, 1)):
@@ -152,7 +152,7 @@ def _differences(t: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _check_times(where: str, times: Tensor, dt: Tensor, mask: Tensor | None) -> None:
-    """Refuse times that are not finite, run backwards, or are too coarse for their gaps."""
+    """Refuse times that are not finite, run backwards, or are too coarse for their time steps."""
     if not is_readable(times) or _is_clearly_precise(times, dt, mask):
         return
     bad = _find_first_invalid(times.isfinite(), mask)
@@ -168,7 +168,7 @@ def _check_times(where: str, times: Tensor, dt: Tensor, mask: Tensor | None) -> 
 def check_time_precision(
     where: str, times: Tensor, dt: Tensor, mask: Tensor | None, advice: str
 ) -> None:
-    """Raise if the rounding of times, (B, T), spoils the gaps that lie between them.
+    """Raise if the rounding of times, (B, T), spoils the time steps that lie between them.
 
     Args:
         where: name of the module, for messages.
@@ -185,7 +185,7 @@ def check_time_precision(
 
 
 def _is_clearly_precise(times: Tensor, dt: Tensor, mask: Tensor | None) -> bool:
-    """Whether a few looks show that times are finite, in order, and fine enough for every gap."""
+    """Whether a few looks show that times are finite, in order, and fine enough for every dt."""
     if dt.shape[1] < 2 or not times.numel() or not times.is_floating_point():
         return False
     with torch.no_grad():
@@ -203,7 +203,7 @@ def _check_precision_loss(
     where: str, times: Tensor, dt: Tensor, mask: Tensor | None, advice: str
 ) -> None:
     valid = torch.ones_like(times, dtype=torch.bool) if mask is None else mask
-    later = valid & (valid.cumsum(1) > 1)  # a sequence's first sample ends no gap
+    later = valid & (valid.cumsum(1) > 1)  # a sequence's first sample ends no time step
     rows = later.nonzero()[:, 0]
     lost = find_precision_loss(times[later], dt[later], rows)
     if lost is not None:
@@ -212,7 +212,7 @@ def _check_precision_loss(
 
 
 def check_dt_values(where: str, name: str, dt: Tensor, mask: Tensor | None) -> None:
-    """Refuse gaps, (B, T), that are not finite, or negative.
+    """Refuse time steps, (B, T), that are not finite, or negative.
 
     Raises:
         TimeError: one is, at a step that is not masked.
@@ -228,7 +228,7 @@ def check_dt_values(where: str, name: str, dt: Tensor, mask: Tensor | None) -> N
 
 
 def _is_clearly_valid(dt: Tensor) -> bool:
-    """Whether one look shows that all gaps are finite and none is negative, padding included."""
+    """Whether one look shows that all time steps are finite and not negative, padding included."""
     if not is_readable(dt) or dt.numel() == 0:
         return False
     low, high = torch.aminmax(dt)
@@ -263,17 +263,17 @@ def _negative_dt_error(where: str, name: str, dt: Tensor, at: tuple[int, int]) -
 
 
 def reverse_dt(dt: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the gaps of the time-reversed sequence, (B, T, 1).
+    """Return the time steps of the time-reversed sequence, (B, T, 1).
 
-    Going backwards, a sample's gap is that of the sample after it; the last sample, now the first,
-    takes the gap that began the sequence.
+    Going backwards, a sample's time step is that of the sample after it; the last sample, now the
+    first, takes the time step that began the sequence.
     """
     # Written with what ONNX has, so no stable sort; and without slices, whose sizes tracers fix.
     if mask is None:
         return dt.roll(-1, 1).flip(1)
     valid = mask.long()
     rank, count = valid.cumsum(1), valid.sum(1, keepdim=True)
-    # valid samples in front, each with the gap of the one after it
+    # valid samples in front, each with the time step of the one after it
     place = torch.where(mask, rank - 1, count + (1 - valid).cumsum(1) - 1)
     compact = torch.zeros_like(dt.squeeze(-1)).scatter(1, place, dt.squeeze(-1))
     following = compact.gather(1, torch.where(rank < count, rank, torch.zeros_like(rank)))

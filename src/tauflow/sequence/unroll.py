@@ -31,7 +31,7 @@ def unroll(
     state before the first valid step).
 
     Args:
-        call: the cell with its inputs, initial state, gaps and masks.
+        call: the cell with its inputs, initial state, time steps and masks.
         backend: ``"auto"``, ``"reference"`` or a backend of the kernel catalog.
         checkpoint_every: keep the state after every so many steps only, and run the steps between
             once more in the backward pass; ``None`` keeps what each step needs.

@@ -96,9 +96,9 @@ def integrate_adaptive(
     Args:
         field: the vector field, mapping (B, S) to (B, S), each row to its own.
         h: state at the start.
-        dt: length of the gap of each sample, 0 or more, in the unit of the field. A sample with a
-            gap of zero stays exactly where it is, even where the field is infinite; gradients of
-            what the field is made of are then not finite.
+        dt: length of the time step of each sample, 0 or more, in the unit of the field. A sample
+            with a time step of zero stays exactly where it is, even where the field is infinite;
+            gradients of what the field is made of are then not finite.
         method: one of :data:`ADAPTIVE_METHODS`.
         rtol: error allowed in a step, relative to the state.
         atol: error allowed in a step, in the unit of the state. The root mean square over a
@@ -110,10 +110,10 @@ def integrate_adaptive(
             by itself.
 
     Returns:
-        The state at the end of the gaps, and the counts of evaluations and steps.
+        The state at the end of the time steps, and the counts of evaluations and steps.
 
     Raises:
-        SolverError: a sample did not reach the end of its gap.
+        SolverError: a sample did not reach the end of its time step.
         ArgumentError: the field depends on a tensor that ``parameters`` lacks, or holds together
             with one that it was computed from.
     """

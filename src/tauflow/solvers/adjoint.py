@@ -4,10 +4,10 @@ r"""Gradients by solving backwards: memory that does not grow with the number of
     \dot h = f(h), \qquad \dot a = -a^\top \partial f / \partial h, \qquad
     dL/d\theta = \int_0^{dt} a^\top \partial f / \partial\theta \; dt'
 
-The pair (h, a) is solved from the end of the gap to its start, sample by sample. The integral over
-parameters follows the steps that (h, a) take but does not rule their size (Kidger et al. 2021), so
-it is summed over the batch as it arises. As a is linear in its end value, that is scaled to one:
-the absolute tolerance then means the same whatever the scale of the loss.
+The pair (h, a) is solved from the end of the time step to its start, sample by sample. The integral
+over parameters follows the steps that (h, a) take but does not rule their size (Kidger et al.
+2021), so it is summed over the batch as it arises. As a is linear in its end value, that is scaled
+to one: the absolute tolerance then means the same whatever the scale of the loss.
 
 Gradients that are to be differentiated themselves (``create_graph=True``) run through the steps of
 the solve instead, taken once more: the steps backwards leave no graph.
@@ -34,7 +34,7 @@ Edge = tuple[Any, int]
 
 
 class BacksolveAdjoint(torch.autograd.Function):
-    """A solve whose backward pass is another solve; gradients for state, gap and parameters."""
+    """A solve whose backward pass is another solve; gradients for state, dt and parameters."""
 
     @staticmethod
     def forward(
@@ -76,7 +76,7 @@ class BacksolveAdjoint(torch.autograd.Function):
             after_step=system.accumulate_gradients,
         )
         grad_h = start[:, end.shape[-1] :] * scale
-        # The end moves with the field when the gap grows.
+        # The end moves with the field when the time step grows.
         grad_gap = (grad_end * ctx.field(end)).sum(dim=-1, keepdim=True)
         gradients = iter(system.gradients)
         grads = [next(gradients) if need else None for need in ctx.needs_input_grad[4:]]
@@ -90,7 +90,7 @@ def _differentiate_steps(
     needs_input_grad: Sequence[bool],
     grad_output: Tensor,
 ) -> list[Tensor | None]:
-    """Return the gradients of state, gap and parameters, with their own graph."""
+    """Return the gradients of state, time step and parameters, with their own graph."""
     # Separate nodes, past which nothing is pulled; the field holds the parameters themselves.
     h, gap, *parameters = *(tensor.view_as(tensor) for tensor in inputs[:2]), *inputs[2:]
     end, _ = solve(field, h, gap, settings)

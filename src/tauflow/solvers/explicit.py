@@ -84,7 +84,7 @@ def integrate(
     Args:
         field: the vector field, mapping (B, S) to (B, S).
         h: state at the start.
-        dt: length of the gap of each sample, in the unit of the field.
+        dt: length of the time step of each sample, in the unit of the field.
         tableau: the method.
         substeps: number of steps, at least 1.
     """

@@ -24,7 +24,7 @@ class FlowSolver:
 
     Args:
         solver: one of :data:`FLOW_SOLVERS`.
-        substeps: steps per gap, where they are fixed.
+        substeps: steps per time step, where they are fixed.
         rtol: relative tolerance of an adaptive solver.
         atol: its absolute tolerance.
         adjoint: whether gradients are found by a backward solve, with an adaptive solver; see
@@ -58,7 +58,7 @@ class FlowSolver:
 
     @property
     def max_stable_dt_rate(self) -> float:
-        """The longest gap over which a decay of rate 1 does not grow; infinite if adaptive."""
+        """The longest dt over which a decay of rate 1 does not grow; infinite if adaptive."""
         return TABLEAUS[self.solver].interval * self.substeps if self.has_fixed_steps else math.inf
 
     def integrate(
@@ -73,11 +73,11 @@ class FlowSolver:
         Args:
             field: the vector field, mapping (B, S) to (B, S), each row to its own.
             h: state at the start.
-            dt: length of the gap of each sample.
+            dt: length of the time step of each sample.
             parameters: with ``adjoint``, all else that the field depends on.
 
         Raises:
-            SolverError: an adaptive solver did not reach the end of a sample's gap.
+            SolverError: an adaptive solver did not reach the end of a sample's time step.
         """
         if self.has_fixed_steps:
             return integrate(field, h, dt, tableau=TABLEAUS[self.solver], substeps=self.substeps)

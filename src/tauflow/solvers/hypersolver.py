@@ -70,7 +70,7 @@ class Hypersolver(nn.Module):
         Args:
             field: the vector field, mapping (B, S) to (B, S).
             h: state at the start.
-            dt: length of the gap of each sample, in the unit of the field.
+            dt: length of the time step of each sample, in the unit of the field.
             substeps: number of steps, at least 1.
         """
         step = dt / check_at_least(1, substeps=substeps)

@@ -66,7 +66,7 @@ def integrate_semilinear(
     Args:
         terms: maps a state (B, S) to its drive and decay rate, each (B, S).
         h: state at the start.
-        dt: length of the gap of each sample.
+        dt: length of the time step of each sample.
         solver: ``"fused"``, ``"exponential"`` or the name of an explicit table.
         substeps: number of steps, at least 1.
         capacity: C, positive.
@@ -75,7 +75,7 @@ def integrate_semilinear(
     if solver == "fused":
         for _ in range(substeps):
             constant, decay = terms(h)
-            # Multiplied through by delta, so that a gap of zero gives h and not 0 * inf.
+            # Multiplied through by delta, so that a time step of zero gives h and not 0 * inf.
             h = (capacity * h + delta * constant) / (capacity + delta * decay)
         return h
     if solver == "exponential":

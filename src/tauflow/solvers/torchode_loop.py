@@ -96,7 +96,7 @@ class TrackingController:
         self.merge_states = self.inner.merge_states
 
     def init(self, term: Any, problem: Any, order: int, dt0: None, **extra: Any) -> Any:
-        """Choose the first steps; a gap of zero is one step, whatever the field."""
+        """Choose the first steps; a time step of zero is one step, whatever the field."""
         step, state, f0 = self.inner.init(term, problem, order, dt0, **extra)
         return torch.where(self.moves, step, torch.ones_like(step)), state, f0
 
@@ -138,14 +138,14 @@ def solve(
         h: states at the start, (B, S).
         dt: lengths, (B, 1).
         settings: the method, its tolerances and its limit.
-        fractions: (B, T), times of interest as fractions of the gap, not decreasing.
+        fractions: (B, T), times of interest as fractions of the time step, not decreasing.
         after_step: called after every step.
 
     Returns:
         The states at the end, (B, S), or at the fractions, (B, T, S), and what it took.
 
     Raises:
-        SolverError: a sample did not reach the end of its gap.
+        SolverError: a sample did not reach the end of its time step.
     """
     torchode = require("torchode", extra="ode")
     calls = 0

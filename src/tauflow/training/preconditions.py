@@ -19,7 +19,7 @@ from .recipe import Recipe
 
 Splits = dict[str, SequenceBatch | None]
 _WARNING_DT = 100.0
-"""A gap that is worth a word though no cell names a limit: time constants are often about 1."""
+"""A time step that causes a warning if no cell names a limit; time constants are often about 1."""
 _MIN_HORIZON_SHARE, _MAX_HORIZON_SHARE = 0.1, 1.25
 
 
@@ -102,7 +102,7 @@ def check_data(splits: Splits, measures: Objectives, recipe: Recipe) -> None:
 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
-    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    """Refuse inputs that are not finite where they were measured, and dt at steps that count."""
     weight = data.weight
     if weight is not None and not bool(((weight > 0) & torch.isfinite(weight)).all()):
         row = int((~((weight > 0) & torch.isfinite(weight))).nonzero()[0])
@@ -148,9 +148,9 @@ def resolve_device(device: str | torch.device) -> torch.device:
 def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
     """Warn if a model reads times, and those of the data are far from what it was made for.
 
-    Of gaps, the median of those above 0 is looked at, of as many sequences as fit into memory at
-    ease. Time constants begin around 1, or around the ``time_constant`` that cells tell of. Models
-    that say ``has_horizon`` should meet the last time near it.
+    Of time steps, the median of those above 0 is looked at, of as many sequences as fit into memory
+    at ease. Time constants begin around 1, or around the ``time_constant`` that cells tell of.
+    Models that say ``has_horizon`` should meet the last time near it.
     """
     for part in model.modules():
         if not getattr(part, "has_horizon", False):  # other modules call other things so
@@ -194,7 +194,7 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
 
 
 def find_latest_time(data: SequenceBatch) -> float:
-    """Return the time of the last sample of all sequences, the sum of its gaps; 1 each without."""
+    """Return the time of the last sample of all sequences, the sum of its dt; 1 each without."""
     latest = 0.0
     for _, piece in data.iter_slices():
         gaps = piece.x.new_ones(piece.x.shape[:2]) if piece.dt is None else piece.dt
@@ -206,10 +206,11 @@ def find_latest_time(data: SequenceBatch) -> float:
 
 
 def describe_longest_dt(model: nn.Module, data: SequenceBatch) -> str:
-    """Return what to say of the longest gap of the data, with a blank at the end; else nothing.
+    """Return what to say of the longest dt of the data, with a blank at the end; else nothing.
 
     Args:
-        model: its modules may say with a method ``max_stable_dt()`` how long a gap they can follow.
+        model: its modules may say with a method ``max_stable_dt()`` how long a time step they can
+            follow.
         data: that it met.
     """
     longest = 0.0, 0, 0

@@ -1,9 +1,9 @@
 """``LTC``, ``CfC`` and the cells of ``ncps.torch``, with its signatures, on tauflow's kernels.
 
 With the weights of ``ncps`` (``load_state_dict`` takes its state dicts) outputs and states are the
-same. Other than there, gaps (B, T) go with their samples also where B is the number of neurons,
-``sensory_synapse_count`` counts sensory synapses, wirings without layers emit ``output_size``
-values in a CfC too, and options without effect are refused.
+same. Other than there, time steps (B, T) go with their samples also where B is the number of
+neurons, ``sensory_synapse_count`` counts sensory synapses, wirings without layers emit
+``output_size`` values in a CfC too, and options without effect are refused.
 """
 
 import copy

@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 
 NATURAL_FREQUENCY = 1.0  # rad/s, so that angle and velocity have the same scale
 DAMPING = 0.1  # 1/s
-DT_LIMITS = (0.2, 4.0)  # in units of the mean gap
-SUBSTEPS = 32  # Runge-Kutta steps per gap, at least
-MAX_STEP = 1 / 16  # s: gaps of 2 s, the longest by default, add errors of 1e-6; of 8 s, 2e-5
+DT_LIMITS = (0.2, 4.0)  # in units of the mean time step
+SUBSTEPS = 32  # Runge-Kutta steps per time step, at least
+MAX_STEP = 1 / 16  # s: time steps of 2 s, the longest by default, add errors of 1e-6; of 8 s, 2e-5
 
 PENDULUM = DatasetCard(
     name="pendulum",
@@ -128,7 +128,7 @@ def simulate(start: Floats, times: Floats, torque: DrivingTorque) -> Floats:
         Angle and velocity at every time, (2, B, T).
     """
     longest = float(np.diff(times, axis=1).max(initial=0.0))
-    # a gap that rounding has made longer than it was drawn takes no step more
+    # a time step that rounding has made longer than it was drawn takes no step more
     substeps = max(SUBSTEPS, math.ceil(longest / MAX_STEP - 1e-6))
     states = [start]
     for now, following in zip(times.T[:-1], times.T[1:], strict=True):

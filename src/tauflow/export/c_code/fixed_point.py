@@ -212,7 +212,7 @@ class _Lowering(Emitter):
         q_stored, bound = self.stored[id(node)]
         return slot.array, slot.offset + ref.index, q_stored, bound
 
-    # --- the gap --------------------------------------------------------------------------------
+    # --- the time step --------------------------------------------------------------------------
 
     def _soft_name(self, node: StepNode) -> str:
         return "dt" if node.name == "dt" else self.soft[id(node)]
@@ -236,7 +236,8 @@ class _Lowering(Emitter):
         return FixedValue(text, q, INT31, most)
 
     def _times(self, node: StepNode, lane: Ref, gap: Ref) -> FixedValue:
-        most = self.formats.most(node)  # and beyond that, for gaps longer than the calibrated ones
+        # The range goes beyond that, for time steps longer than the calibrated ones.
+        most = self.formats.most(node)
         most = max(most, min(self.formats.needs.get(id(node), np.inf), _LONGER * most))
         q = fit_q(most, INT31)
         if lane.node.op == "const":

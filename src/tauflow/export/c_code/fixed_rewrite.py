@@ -109,7 +109,7 @@ def _affine_form(node: StepNode) -> tuple[Ref, Array, Array] | None:
 
 
 def find_soft(items: Sequence[Item]) -> set[int]:
-    """Return the ids of numbers that are the gap times constants, which keep an exponent."""
+    """Return the ids of numbers that are the time step times constants, which keep an exponent."""
     soft: set[int] = set()
 
     def is_soft(ref: Ref) -> bool:
@@ -150,7 +150,7 @@ def replace_nodes(items: list[Item], rule: Callable[[StepNode], list[StepNode]])
 
 
 def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule that takes the gap, and other single numbers, out of products.
+    """Return the rule that takes the time step, and other single numbers, out of products.
 
     Their columns times the number are added.
     """
@@ -190,9 +190,10 @@ def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
 
 
 def multiply_gap_last(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule that turns (d a) b, of a gap d, into d (a b).
+    """Return the rule that turns (d a) b, of a time step d, into d (a b).
 
-    The format of a product with d leaves bits for longer gaps, which a further product would lack.
+    The format of a product with d leaves bits for longer time steps, which a further product would
+    lack.
     """
 
     def is_gap(ref: Ref) -> bool:

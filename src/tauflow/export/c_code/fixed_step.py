@@ -39,7 +39,7 @@ class CalibrationSequences:
 
     Args:
         x: inputs, (T, I) each.
-        dt: gaps, (T,) each.
+        dt: time steps, (T,) each.
         observed: which were measured, (T, I) each, or none.
         h: states before the first sample, (B, S).
     """
@@ -132,7 +132,7 @@ class IntegerStep:
 
 
 def pack_gap(dt: Array) -> tuple[Array, Array]:
-    """Return mantissas below 2^15 and exponents of gaps."""
+    """Return mantissas below 2^15 and exponents of time steps."""
     exponent = np.frexp(dt)[1].astype(np.int64) - 15
     mantissa = np.rint(dt * 2.0**-exponent).astype(np.int64)
     is_large = mantissa > 32767

@@ -67,7 +67,7 @@ class Formats:
         high: the largest.
         state_q: format of the state, (S,).
         wide: ids of nodes with 15 bits more than others, as the states of flows have.
-        soft: ids of gaps times constants.
+        soft: ids of time steps times constants.
         x_q: format of the inputs.
         needs: magnitude beyond which a node's number makes no difference, where there is one.
         is_int8: whether products have weights of 8 bits.

@@ -2,8 +2,8 @@
 
 Axes: T time, B batch, N neurons, U units of a backbone layer, L backbone layers, R width of what
 the first layer reads at every step, F width of the first layer, K heads (4, or 1 in the pure form).
-The first layer is the heads themselves if L is 0. Everything but outputs, gaps and masks is stored
-with time first, so that a step of a slice of the batch is one block of memory.
+The first layer is the heads themselves if L is 0. Everything but outputs, time steps and masks is
+stored with time first, so that a step of a slice of the batch is one block of memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -200,7 +200,7 @@ class CfCGradients(NamedTuple):
         gates: (T, B, 4 N), of a memory; empty without one.
         h: (B, N), of the last state; becomes that of the first.
         c: (B, N), the same of a memory; empty without one.
-        dt: (B, T), of the gaps; empty if not wanted.
+        dt: (B, T), of the time steps; empty if not wanted.
         sums: (slices, W), of rate and amplitude of the pure form, and of the biases of first layer
             and heads, side by side, added to.
     """

@@ -184,7 +184,7 @@ class NumbaCfC(CfCKernel):
 
 
 def _pack_sequence(dt: Tensor, mask: Tensor | None, x: Any, out: Any) -> CfCSequence:
-    """Return what there is of every step, with gaps (B, T, 1)."""
+    """Return what there is of every step, with time steps (B, T, 1)."""
     valid = _NO_MASK if mask is None else input_array(mask)
     return CfCSequence(input_array(dt.squeeze(-1)), valid, x, out)
 

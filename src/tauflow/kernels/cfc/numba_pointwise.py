@@ -10,7 +10,7 @@ from .config import DEFAULT, PURE
 
 @inline
 def cfc_gate_forward(code, weights, heads, dt, after):
-    """Write the states after the gaps of some rows to ``after``, (rows, N).
+    """Write the states after the time steps of some rows to ``after``, (rows, N).
 
     Args:
         code: a :class:`~tauflow.kernels.cfc.config.CfCCode`.
@@ -57,7 +57,7 @@ def cfc_gate_backward(code, weights, values, dt, valid, gradient, delta, grad_pa
 
 @inline
 def dt_gradients(code, weights, values, dt, valid, gradient, grad_dt):
-    """Write the gradients of some rows' gaps; to be asked for before :func:`cfc_gate_backward`."""
+    """Write the gradients of some rows' dt; call it before :func:`cfc_gate_backward`."""
     rate, amplitude, n = weights.rate, weights.amplitude, gradient.shape[1]
     for row in range(dt.size):
         row_values, grad = values[row], gradient[row]

@@ -7,7 +7,7 @@ and the heads follow step by step, from weights that are loaded once.
 A cell may have a memory c beside its state v: MIXED is 1 if its output u goes where the core's
 input was, 2 if it goes where the state was, and 0 without one.
 
-Axes as in :mod:`.config`: everything but outputs, gaps and masks has time first. Entries of
+Axes as in :mod:`.config`: everything but outputs, time steps and masks has time first. Entries of
 padding are zero throughout, for an infinity times a weight of zero would be NaN.
 """
 

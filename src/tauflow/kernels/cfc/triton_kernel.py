@@ -47,7 +47,7 @@ def run_triton_kernel(
     """Run heads on a backbone, beside a memory if the form says so.
 
     Args:
-        call: inputs, state, gaps and mask.
+        call: inputs, state, time steps and mask.
         config: of the cell.
         *tensors: of the cell.
     """

@@ -38,7 +38,7 @@ def gated_backward(
     SCALE: tl.constexpr,
     RATE: tl.constexpr,
 ):
-    """Return the gradients of the four heads before phi, and that of the gap, per neuron."""
+    """Return the gradients of the four heads before phi, and that of the time step, per neuron."""
     grad_p = grad_after * h if MODE == NO_GATE else grad_after * (h - g)
     grad_exponent = grad_p * p * (1.0 - p)
     grad_g = grad_after if MODE == NO_GATE else grad_after * (1.0 - p)
@@ -56,7 +56,7 @@ def pure_forward(r, rate, amplitude, dt):
 
 @triton.jit
 def pure_backward(grad_after, r, rate, amplitude, dt):
-    """Return the gradients of the head, of the gap, and of rate and amplitude, per neuron."""
+    """Return the gradients of the head, of the time step, and of rate and amplitude, per neuron."""
     size = tl.abs(r)
     decay = tl.exp2(-1.4426950408889634 * dt * (rate + size))
     scaled = grad_after * amplitude * decay

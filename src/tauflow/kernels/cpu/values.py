@@ -34,7 +34,7 @@ def view(memory, offset, shape):
 
 @kernel
 def find_bad_values(gaps, gap_count, states, state_count):
-    """Return :data:`BAD_GAPS` for gaps that are negative or not finite, and ``BAD_STATES``.
+    """Return :data:`BAD_GAPS` for time steps that are negative or not finite, and ``BAD_STATES``.
 
     Args:
         gaps: address of numbers in float32.
@@ -55,10 +55,10 @@ def find_bad_values(gaps, gap_count, states, state_count):
 
 @kernel
 def subtract_times(times, kind, valid, sequences, steps, has_front, gaps):
-    """Write the gaps between times; return whether they are clearly right.
+    """Write the time steps between times; return whether they are clearly right.
 
-    They are if all times are finite and in order, and each of them is fine enough for every gap
-    above 0.
+    They are if all times are finite and in order, and each of them is fine enough for every time
+    step above 0.
 
     Args:
         times: address of absolute times, (B, T), or (B, T + 1) with ``has_front``.
@@ -66,7 +66,7 @@ def subtract_times(times, kind, valid, sequences, steps, has_front, gaps):
         valid: address of which steps there are, (B, T) bool, or 0 for all.
         sequences: B.
         steps: T.
-        has_front: whether the time before the first step stands in front; else its gap is 0.
+        has_front: whether the time before the first step stands in front; else its time step is 0.
         gaps: address of (B, T) in float32; 0 where a step is not.
     """
     count = sequences * (steps + has_front)
@@ -114,5 +114,5 @@ def _subtract(times, mask, has_front, gaps, spacing):
                 gaps[b, t] = gap
             last, begun = time, True
     if repeated and smallest == np.inf:
-        smallest = 1.0  # the unit of time, as there is no gap to go by
+        smallest = 1.0  # the unit of time, as there is no time step to go by
     return fine and spacing * largest <= MAX_ROUNDING_SHARE * smallest

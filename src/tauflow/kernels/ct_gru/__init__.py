@@ -1,7 +1,7 @@
 """Memories on several time scales (CT-GRU), and the arrays of their loops.
 
-Axes: T time, B batch, M scales, N neurons, G = 2 M N of both gates. Results, inputs, gaps and masks
-have the batch first, all else has time first. Memories and gates are scale by scale.
+Axes: T time, B batch, M scales, N neurons, G = 2 M N of both gates. Results, inputs, time steps and
+masks have the batch first, all else has time first. Memories and gates are scale by scale.
 """
 
 from typing import Any, NamedTuple

@@ -65,11 +65,11 @@ def _load_kernels() -> Any:
 class NumbaCTGRU(BoolConfigKernel):
     """Memories on several time scales in compiled loops.
 
-    Inputs end with a one, for the bias. What stands for gaps is what they leave of each memory,
-    (B, T, M); the form is whether this comes before the input acts. The state is the sums of each
-    neuron's memories, which no step reads, and the memories, to which the sums' gradients come too.
-    The parameters are [W_x, b], with ln tau taken off, W_h and W_q. Saved are the inputs as rows
-    (T B, D + 1), and a :class:`~tauflow.kernels.ct_gru.CTGRUActivations`.
+    Inputs end with a one, for the bias. What stands for time steps is what they leave of each
+    memory, (B, T, M); the form is whether this comes before the input acts. The state is the sums
+    of each neuron's memories, which no step reads, and the memories, to which the sums' gradients
+    come too. The parameters are [W_x, b], with ln tau taken off, W_h and W_q. Saved are the inputs
+    as rows (T B, D + 1), and a :class:`~tauflow.kernels.ct_gru.CTGRUActivations`.
     """
 
     name = "scales/numba"

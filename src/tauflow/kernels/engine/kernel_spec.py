@@ -70,8 +70,9 @@ class KernelSpec:
 
 
 Inputs = Sequence[Tensor]
-"""What is read at every step (B, T, I), the state before the first one (B, S), gaps (B, T, 1), and
-parameters: what the kernel's ``update`` takes, in the order of :data:`X` and the following."""
+"""What is read at every step (B, T, I), the state before the first one (B, S), time steps (B, T,
+1), and parameters: what the kernel's ``update`` takes, in the order of :data:`X` and the
+following."""
 
 X, STATE, DT = range(3)
 

@@ -133,7 +133,7 @@ class SynapseGradients(NamedTuple):
     Args:
         h: (B, N), of the last state on entry, of the first on return.
         u: as ``SynapseInputs`` has it.
-        dt: (B, T), of the lengths of sub-steps; of the gaps of an LRC.
+        dt: (B, T), of the lengths of sub-steps; of the time steps of an LRC.
         sensory: (slices, 4, S, N).
         recurrent: (slices, 4, N, N).
         neurons: (slices, 3, N), of leak and C; of g, e and s.

@@ -170,7 +170,7 @@ class SynapseKernel(OperatorKernel):
         grad_outputs: GradOutputs,
         grad_q: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Return gradients of input, state, gaps (B, T), both weights, and neurons, (3, N)."""
+        """Return gradients of input, state, dt (B, T), both weights, and neurons, (3, N)."""
         u, h = inputs[:2]
         states, potentials = saved_tensors
         (B, T, N), slices = states.shape, count_slices(len(states))
@@ -208,7 +208,7 @@ class NumbaLTC(SynapseKernel, LTCKernel):
     The parameters are those of :meth:`~tauflow.cells.LTCCell.packed_parameters`. Without orders
     they are followed by two more inputs, which are zero where no synapse exists. Kept are the
     potentials at which synapses were summed up; 1 / m of the fused solver, or the conductances of
-    the others; and slopes, of the stages, or of the gap if it wants a gradient.
+    the others; and slopes, of the stages, or of the time step if it wants a gradient.
     """
 
     name = "synapses/numba"

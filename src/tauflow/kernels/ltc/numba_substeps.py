@@ -11,7 +11,8 @@ With :math:`\delta = gap / substeps`, one sub-step of the fused solver and its g
 
 where drive D and conductance G are sums over synapses plus what leak and input contribute. For the
 backward pass v and 1 / m of every sub-step are kept, and the synapses' sigmoids computed again. If
-gaps want a gradient, ``(D - G v') / m`` is kept too: v and v' do not tell it where a gap is zero.
+time steps want a gradient, ``(D - G v') / m`` is kept too: v and v' do not tell it where a time
+step is zero.
 
 The exponential solver takes
 
@@ -26,7 +27,7 @@ The exponential solver takes
 
 and :math:`\bar C` is :math:`\bar\delta` with :math:`-\delta / C` for every neuron. Then v and G
 are kept, of which :math:`\frac{\delta}{C} D \varphi = v' - e^{-r} v` follows, and the slopes of the
-gap if they are wanted.
+time step if they are wanted.
 
 The stages of one explicit sub-step are
 
@@ -61,7 +62,7 @@ _ZERO = f4(0.0)
 _ONE = f4(1.0)
 
 
-@inline(force=True, math=EXACT_DIVISION)  # without a gap, C v / C is v
+@inline(force=True, math=EXACT_DIVISION)  # without a time step, C v / C is v
 def fused_step(v, drive, conductance, delta, C, after, reciprocal):
     """Write the next potentials and 1 / m."""
     for j in range(v.shape[0]):
@@ -89,7 +90,7 @@ def exponential_step(v, drive, conductance, delta, C, after, saved_conductance):
 
 @inline(force=True)
 def exponential_dt_slope(v, drive, conductance, delta, C, slope):
-    """Write how the next potentials of the exponential solver react to the gap."""
+    """Write how the next potentials of the exponential solver react to the time step."""
     for j in range(v.shape[0]):
         share = delta / C[j]
         e, phi, bend = relaxation_factors(share * conductance[j])

@@ -64,8 +64,8 @@ def run_triton_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
 class TritonLTC(LTCKernel):
     """The fused solver in one launch; everything but the state is float32.
 
-    Saved are the potentials around every sub-step (B, T K + 1, N), 1 / m (B, T K, N) and, if gaps
-    want a gradient, the slopes (D - G v') / m (B, T K, N).
+    Saved are the potentials around every sub-step (B, T K + 1, N), 1 / m (B, T K, N) and, if time
+    steps want a gradient, the slopes (D - G v') / m (B, T K, N).
     """
 
     name = "synapses/triton"

@@ -249,7 +249,7 @@ def ltc_forward(
             drive = input_drive + tl.sum(drives, 1)
             conductance = input_conductance + tl.sum(totals, 1)
             m = capacity + d * conductance
-            after = tl.div_rn(capacity * v + d * drive, m)  # without a gap, C v / C is v
+            after = tl.div_rn(capacity * v + d * drive, m)  # without a time step, C v / C is v
             if KEEP:
                 reciprocal = tl.div_rn(1.0, m)
                 tl.store(potentials + taped, v, real)

@@ -39,7 +39,7 @@ class StepEngine(Protocol):
     """The states of B sequences and the way to advance them by one step."""
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
-        """Advance by gaps ``dt`` (B,) with inputs ``x`` (B, I); return the outputs (B, H).
+        """Advance by time steps ``dt`` (B,) with inputs ``x`` (B, I); return the outputs (B, H).
 
         ``observed``, (B, I) bool, is for cells that take it. The outputs may lie in the engine's
         own memory, which the next step overwrites.
@@ -176,7 +176,7 @@ class TracedEngine:
         return self._run(self._address), self._current.y
 
     def _bind(self, x: Array, dt: Array, *, is_looked_at: bool) -> None:
-        """Write where everything is, which stays true as long as input and gaps lie there."""
+        """Write where everything is, which stays true as long as input and time steps lie there."""
         call = x, dt, is_looked_at
         if all(map(operator.is_, call, self._given)):
             return
@@ -215,7 +215,7 @@ class _StepBuffers(NamedTuple):
         y: receives the outputs, (B, M).
         instructions: (K, COLUMNS).
         floats: the memory.
-        places: where in it input, gaps and outputs are.
+        places: where in it input, time steps and outputs are.
     """
 
     state: Array

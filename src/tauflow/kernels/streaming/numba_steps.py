@@ -29,8 +29,8 @@ def run_program(block):
 
     Args:
         block: address of integers, so that Python passes one number: addresses of inputs (B, D),
-            gaps (B,), outputs (B, M), instructions (K, COLUMNS) and memory; B, D, M, K and size of
-            the memory; and where in it input, gaps and outputs are.
+            time steps (B,), outputs (B, M), instructions (K, COLUMNS) and memory; B, D, M, K and
+            size of the memory; and where in it input, time steps and outputs are.
 
     Returns:
         :data:`BAD_INPUT` if an input is not finite, and the step was not taken, although the block

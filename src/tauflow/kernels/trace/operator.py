@@ -119,7 +119,7 @@ def traced_sequence(
     Args:
         x: inputs, (B, T, I).
         h: state before the first step, (B, S).
-        dt: gaps, (B, T, 1).
+        dt: time steps, (B, T, 1).
         tensors: parameters and buffers of the cell.
         *about: as for :func:`_run`, and the width of an output.
     """

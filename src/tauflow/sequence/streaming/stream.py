@@ -143,11 +143,11 @@ class Stream:
 
         Raises:
             ShapeError, DtypeError: ``x`` or ``dt`` does not fit.
-            TimeError: a gap is negative or not finite.
+            TimeError: a time step is negative or not finite.
             NonFiniteError: ``x`` is not finite, and the cell does not take NaN for missing, or
                 ``observed`` says that it was measured: the states are as before. Or the output is
-                not, as after a gap that solver steps cannot follow: :meth:`reset` the stream, or
-                give it an earlier :attr:`state`.
+                not, as after a time step that solver steps cannot follow: :meth:`reset` the stream,
+                or give it an earlier :attr:`state`.
             StreamError: a parameter has changed since it was packed.
         """
         if self._parameter_watch.is_stale():
@@ -288,7 +288,7 @@ class Stream:
         return start.detach()  # a view of a parameter has a gradient here too
 
     def _to_dt(self, dt: Dt) -> Array:
-        """Return gaps as (B,) in the stream's own memory."""
+        """Return time steps as (B,) in the stream's own memory."""
         gaps = self._gaps
         if dt.__class__ is float or dt.__class__ is int:
             if not 0.0 <= dt <= self._longest:

@@ -21,9 +21,9 @@ class BidirectionalRNNCell(AbstractCell):
         q' = \text{CT-RNN}([x; h], q, dt), \qquad y = h' + q'
 
     The links between the two run in both directions; nothing runs backwards in time. For that, run
-    any cell with ``bidirectional=True``. The LSTM is told the gap as a feature, the CT-RNN flows
-    over it, in steps that are stable up to a gap of 2 ``substeps`` / ``damping``, 8 by default
-    (:meth:`max_stable_dt`). The state is [h; q; c], (B, 3 N).
+    any cell with ``bidirectional=True``. The LSTM is told the time step as a feature, the CT-RNN
+    flows over it, in steps that are stable up to a time step of 2 ``substeps`` / ``damping``, 8 by
+    default (:meth:`max_stable_dt`). The state is [h; q; c], (B, 3 N).
 
     Parameters: 5 D N + 10 N^2 + 10 N.
 
@@ -73,7 +73,7 @@ class BidirectionalRNNCell(AbstractCell):
         return self.ct_rnn.max_stable_dt()
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return what both take from the input, the gap, and the weights of [h; q] as one."""
+        """Return what both take from the input, the time step, and the weights of [h; q] as one."""
         D, N = self.input_size, self.hidden_size
         of_x, of_q, of_dt = self.lstm.W_x.split([D, N, 1], dim=1)
         flow_of_x, flow_of_h = self.ct_rnn.W_x.split([D, N], dim=1)

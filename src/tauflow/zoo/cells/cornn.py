@@ -24,7 +24,7 @@ class CoRNNCell(AbstractTimeFeatureCell):
 
     The state is [y; z], (B, 2 N): positions, which are the output, and velocities. W_h is
     [W_y, W_z], (N, 2 N). The step s is a number of the model, the same for every sample, whatever
-    the gap; ``append_dt`` lets the cell feel the gap.
+    the time step; ``append_dt`` lets the cell feel the time step.
 
     Parameters: N (F + 2 N) + N with F = D features, or D + 1 with ``append_dt``.
 
@@ -44,7 +44,7 @@ class CoRNNCell(AbstractTimeFeatureCell):
         gamma: squared frequency of an oscillator left alone.
         eps: its damping.
         implicit_damping: whether damping acts on the new velocity.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
     """
 
     paper: ClassVar[str] = "Rusch & Mishra 2021, Coupled oscillatory recurrent neural network"

@@ -51,7 +51,7 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         hidden_size: neurons N.
         init: S starts with blocks that turn pairs of neurons, ``"cayley"`` by the tangents of half
             of an angle from U(0, pi/2), backwards, ``"henaff"`` by an angle from U(-pi, pi).
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
     """
 
     paper: ClassVar[str] = "Lezcano-Casado & Martínez-Rubio 2019, Cheap orthogonal constraints"

@@ -83,5 +83,5 @@ class GRUwECell(AbstractCell):
         gates: Float[Tensor, "B G"],
         decay: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B N"]:
-        """Return the state after the gap and the sample."""
+        """Return the state after the time step and the sample."""
         return decay_and_update(False, h, gates, decay, self.U_zr, self.U_n)

@@ -42,11 +42,11 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     m = (u, 0, ...).
 
     ``measure="lagt"`` forgets exponentially: A = 1/2 I - (lower triangle of ones), B = 1, with the
-    input held for ``step_size`` per sample, whatever its gap.
+    input held for ``step_size`` per sample, whatever its time step.
 
     The state is [h; m; k] or [h; m; t], (B, N + P + 1), and [h; m], (B, N + P), for ``"lagt"``.
     Rows of W_x, W_m and b: first the candidate's, then the gate's (V and c above). ``append_dt``
-    lets the cell feel the gap as a feature.
+    lets the cell feel the time step as a feature.
 
     Parameters: F + N + 1 + 2 (N (F + P) + N) with F = D features, or D + 1 with ``append_dt``.
 
@@ -65,7 +65,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         order: P, number of polynomials; by default N.
         timestamped: whether ``"legs"`` measures the past by time, not by samples.
         step_size: time of one sample for ``"lagt"``; 0.01 by default.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
     """
 
     paper: ClassVar[str] = "Gu et al. 2020, HiPPO: recurrent memory"
@@ -133,7 +133,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
 
     @property
     def has_time_unit(self) -> bool:
-        """Not where gaps are told to the clock alone, whose share of a gap is a ratio of times."""
+        """Not where only the clock gets dt, whose share of dt is a ratio of times."""
         return self.append_dt or not self.timestamped
 
     @property
@@ -175,7 +175,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     def update_gate(
         self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
     ) -> StateTensor:
-        """Return g, at a gap of ``dt``, by default 1, and 1 for the memory and its clock."""
+        """Return g, at a time step of ``dt``, by default 1, and 1 for the memory and its clock."""
         per_step, fixed = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         gates, *_ = self._update_memory(h, *per_step, *fixed)
         gate = torch.sigmoid(gates.chunk(2, dim=-1)[1])

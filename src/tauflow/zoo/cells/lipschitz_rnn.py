@@ -25,9 +25,10 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
         A = \beta (B - B^\top) + (1 - \beta) (B + B^\top) - \gamma I, \qquad
         W = \text{the same of } C
 
-    One step of ``solver`` over the time eps per sample, whatever the gap; ``append_dt`` lets the
-    cell feel the gap. beta = 1 leaves the skew-symmetric parts, whose eigenvalues have the real
-    part -gamma; beta = 1/2 leaves B - gamma I, without any constraint. The state is h, (B, N).
+    One step of ``solver`` over the time eps per sample, whatever the time step; ``append_dt`` lets
+    the cell feel the time step. beta = 1 leaves the skew-symmetric parts, whose eigenvalues have
+    the real part -gamma; beta = 1/2 leaves B - gamma I, without any constraint. The state is h, (B,
+    N).
 
     Parameters: F N + N + 2 N² with F = D features, or D + 1 with ``append_dt``.
 
@@ -46,7 +47,7 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
         alpha: weight of the linear part.
         solver: ``"euler"`` or ``"midpoint"``.
         init_std: B and C have the standard deviation ``init_std / N``.
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
     """
 
     paper: ClassVar[str] = "Erichson et al. 2021, Lipschitz recurrent neural networks"

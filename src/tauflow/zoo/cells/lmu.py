@@ -34,7 +34,7 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     A and B are constants; their discrete forms are computed in double precision for a step of 1.
     A delayed signal reads as :math:`u(t - s) = \sum_i P_i(2 s / \theta - 1)\, m_i(t)` with the
     Legendre polynomials P_i. The state is [h; m], (B, N + P). Every sample is one step, whatever
-    its gap; ``append_dt`` lets the cell feel the gap.
+    its time step; ``append_dt`` lets the cell feel the time step.
 
     Parameters: F + N + P + N F + N² + N P with F = D features, or D + 1 with ``append_dt``; less N
     (e_h), P (e_m) and N F (W_x) where these are left out.
@@ -58,7 +58,7 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         input_to_hidden: whether the input feeds the state beside the memory (W_x).
         init: ``"lmu"`` (the paper's code) or ``"hippo"`` (that of HiPPO: at first the memory is a
             plain delay line of the sum of the inputs, and the state reads nothing else).
-        append_dt: whether the gap is appended to the input as a feature.
+        append_dt: whether the time step is appended to the input as a feature.
     """
 
     paper: ClassVar[str] = "Voelker et al. 2019, Legendre memory units"

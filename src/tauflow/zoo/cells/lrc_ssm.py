@@ -27,7 +27,7 @@ class LrcSSMCell(AbstractCell):
         \epsilon = w x + W_\epsilon u + v
 
     with u the input and products with the state taken neuron by neuron. It is stepped by explicit
-    Euler, x' = x + (dt / ``substeps``) times the right-hand side, stable over gaps of up to 2
+    Euler, x' = x + (dt / ``substeps``) times the right-hand side, stable over time steps of up to 2
     ``substeps`` (:meth:`max_stable_dt`). Parameters: 2 N D + 11 N.
 
     Source: Farsang et al. 2025, "Parallelization of non-linear state-space models: scaling up
@@ -68,7 +68,7 @@ class LrcSSMCell(AbstractCell):
         return 2.0 * self.substeps
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return what the inputs add to f, z and epsilon, and the gaps."""
+        """Return what the inputs add to f, z and epsilon, and the time steps."""
         active = torch.sigmoid(F.linear(x, self.W, self.d))
         drives = (
             self.g_u * active + self.g,
@@ -80,7 +80,7 @@ class LrcSSMCell(AbstractCell):
     def update(
         self, h: StateTensor, input_terms: Float[Tensor, "B G"], delta: Float[Tensor, "B 1"]
     ) -> StateTensor:
-        """Advance the states over the gap, holding the input."""
+        """Advance the states over the time step, holding the input."""
         of_f, of_z, of_eps = input_terms.chunk(3, dim=-1)
         for _ in range(self.substeps):
             active = torch.sigmoid(self.a * h + self.c)

@@ -1,7 +1,8 @@
 """Simple recurrent networks whose state decays between samples: RNN-Decay, as defined and as run.
 
 The papers define an exponential decay; the code behind the tables of the ODE-LSTM and CfC papers
-subtracts a term that is linear in the gap. They share a name and little else, hence two classes.
+subtracts a term that is linear in the time step. They share a name and little else, hence two
+classes.
 """
 
 from typing import ClassVar
@@ -18,7 +19,7 @@ _INITIAL_RATE = 0.1
 
 
 class RNNDecayCell(AbstractCell):
-    r"""Elman network whose state decays exponentially over the gap before each sample.
+    r"""Elman network whose state decays exponentially over the time step before each sample.
 
     .. math::
         \hat h = h \odot e^{-\tau\, dt}, \qquad h' = \tanh(W_x x + W_h \hat h + b)
@@ -73,7 +74,7 @@ class RNNDecayCell(AbstractCell):
         input_projection: Float[Tensor, "B N"],
         decay: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B N"]:
-        """Return the state after the gap and the new input."""
+        """Return the state after the time step and the new input."""
         return torch.tanh(input_projection + (h * decay) @ self.W_h.T)
 
 
@@ -126,5 +127,5 @@ class LinearDecayRNNCell(AbstractCell):
         input_projection: Float[Tensor, "B N"],
         drift: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B N"]:
-        """Return the state after the new input and the gap."""
+        """Return the state after the new input and the time step."""
         return torch.tanh(input_projection + h @ self.W_h.T) @ self.W_2.T + drift

@@ -32,7 +32,7 @@ def exponential_decay(rate: Tensor) -> Tensor:
 
 
 class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
-    r"""GRU on data and mask; the gap is a feature, or lets the state or missing inputs decay.
+    r"""GRU on data and mask; the time step is a feature, or lets the state or missing inputs decay.
 
     The two options make the four baselines: neither RNN-Delta-t, ``impute`` RNN-impute, ``decay``
     RNN-Decay, both GRU-D. With the mask m, the time e since the last update and the time delta
@@ -47,7 +47,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
 
     where [.] cuts to 0...1000 and the GRU is torch's, :class:`~tauflow.cells.GRUCell`. A step at
     which nothing is observed keeps h, except the first; a sequence with such steps equals the one
-    without them, their gaps added to the next. Without ``observed`` every feature counts as
+    without them, their time steps added to the next. Without ``observed`` every feature counts as
     observed, and w_i and b_i (``w_input``, ``b_input``) have no effect.
 
     The state is [h; started], (B, N + 1), followed without decay by e (1), with decay or impute by
@@ -57,17 +57,17 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
     Source: Rubanova et al. 2019, "Latent ODEs for irregularly-sampled time series", the baselines
     and their released code.
 
-    Differs from the released code: gaps count from the sample before, as in the paper and in Che et
-    al. 2018, not to the one after; e counts from the last update, where the code's leaves the
-    skipped steps out; the code divides delta by its greatest value in the batch, which looks ahead
-    (scale ``dt`` instead, so that a sequence lasts about 1: over longer ones most states begin
-    by fading at once or not at all); the means are those of the observed values, not of zeros in
-    the gaps too; and w_i and b_i, which it leaves uninitialised, are drawn.
+    Differs from the released code: time steps count from the sample before, as in the paper and in
+    Che et al. 2018, not to the one after; e counts from the last update, where the code's leaves
+    the skipped steps out; the code divides delta by its greatest value in the batch, which looks
+    ahead (scale ``dt`` instead, so that a sequence lasts about 1: over longer ones most states
+    begin by fading at once or not at all); the means are those of the observed values, not of zeros
+    in the time steps too; and w_i and b_i, which it leaves uninitialised, are drawn.
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        decay: whether the state decays with delta; the gap is then no feature.
+        decay: whether the state decays with delta; the time step is then no feature.
         impute: whether missing inputs are filled in from the last value and the mean.
         x_mean: mean of the observed training values, one number or one per feature; for ``impute``.
     """
@@ -148,7 +148,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
     def precompute(
         self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
-        """Return x (0 where missing), what is missing, if not all, gap and gates' share."""
+        """Return x (0 where missing), what is missing, if not all, time step and gates' share."""
         D = self.input_size
         x, missing = zero_missing(x, observed)
         known = (missing == 0).any(dim=-1, keepdim=True)
@@ -171,7 +171,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
         W_data: Float[Tensor, "I G"],
         W_gap: Float[Tensor, "E G"],
     ) -> StateTensor:
-        """Return the state after the gap and the new input, its parts in their order."""
+        """Return the state after the time step and the new input, its parts in their order."""
         parts = self.split_state(h)
         h, started = parts["h"], parts["started"]
         update = is_observed | (started < 0.5)

@@ -26,7 +26,7 @@ _SOLVERS = SolverNames()
 
 
 class RubanovaODERNNCell(AbstractCell):
-    r"""ODE-RNN: the mean y follows a neural ODE over the gap, then a gated unit reads the sample.
+    r"""ODE-RNN: the mean y follows a neural ODE over dt, then a gated unit reads the sample.
 
     With the mask m of the observed features, and MLPs of one hidden layer of tanh units:
 
@@ -48,8 +48,8 @@ class RubanovaODERNNCell(AbstractCell):
     its released code, where this network is the encoder, run backwards.
 
     Differs from the released code: it takes a step of the solver for every fiftieth of the span of
-    all times, a cell a fixed number for every gap; and the code's forward run of the ODE-RNN steps
-    over the wrong gaps, one late and with the wrong sign, which is not copied.
+    all times, a cell a fixed number for every time step; and the code's forward run of the ODE-RNN
+    steps over the wrong time steps, one late and with the wrong sign, which is not copied.
 
     Args:
         input_size: features D per time point.
@@ -58,7 +58,7 @@ class RubanovaODERNNCell(AbstractCell):
         ode_layers: layers L between the first and the last of f.
         gru_units: tanh units G of each MLP of the jump.
         solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-        substeps: solver steps per gap.
+        substeps: solver steps per time step.
     """
 
     paper: ClassVar[str] = "Rubanova et al. 2019, Latent ODEs for irregularly-sampled time series"
@@ -110,7 +110,7 @@ class RubanovaODERNNCell(AbstractCell):
     def precompute(
         self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
-        """Return the hidden layers' share of the sample, whether there is one, and the gap."""
+        """Return the hidden layers' share of the sample, whether there is one, and dt."""
         x, missing = zero_missing(x, observed)
         known = (missing == 0).any(dim=-1, keepdim=True)
         return Precomputed((torch.cat([x, 1 - missing], dim=-1) @ self.W_x.T + self.b, known, dt))
@@ -122,7 +122,7 @@ class RubanovaODERNNCell(AbstractCell):
         is_observed: Bool[Tensor, "B 1"],
         dt: Float[Tensor, "B 1"],
     ) -> StateTensor:
-        """Return [y; s] after the flow over the gap and the jump at the sample."""
+        """Return [y; s] after the flow over the time step and the jump at the sample."""
         y, s = h.chunk(2, dim=-1)
         table = TABLEAUS[self.solver]
         y = integrate(self.flow, y, dt, tableau=table, substeps=self.substeps)

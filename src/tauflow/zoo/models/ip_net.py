@@ -49,8 +49,8 @@ class IPNet(ConstantBufferMixin, AbstractStatelessModel):
         + \bar\sigma, \qquad \bar\sigma = \text{mean of } \sigma \text{ over the grid}
 
     A channel that a sequence never measured counts as measured once, at time 0, with the channel's
-    mean. Times are absolute: pass ``t``, or ``dt`` with the first sample's time as its first gap.
-    Memory grows with samples times grid points times channels.
+    mean. Times are absolute: pass ``t``, or ``dt`` with the first sample's time as its first time
+    step. Memory grows with samples times grid points times channels.
 
     With D channels and H units the model has D + D^2 + 9 D H + 3 H^2 + 6 H parameters.
 

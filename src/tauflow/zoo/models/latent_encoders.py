@@ -31,11 +31,11 @@ class Observations:
 
     @classmethod
     def from_inputs(cls, inputs: SequenceInputs) -> "Observations":
-        """Read a call; the gap in front of the first valid step does not count."""
+        """Read a call; the time step in front of the first valid step does not count."""
         x, mask = inputs.x, inputs.mask
         valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         is_measured = get_observed(inputs)
-        total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small gaps add up
+        total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small time steps add up
         first = total.gather(1, valid.int().argmax(dim=1, keepdim=True))
         elapsed = (total - first).clamp(min=0).to(inputs.dt.dtype)
         # Not a product with the mask: what was not measured may be NaN.
@@ -175,7 +175,7 @@ class ODERNNEncoder(nn.Module):
         happens = observations.has_measurement.unsqueeze(-1)
         y = s = observations.x.new_zeros(observations.x.shape[0], self.hidden_size)
         for step in reversed(range(inputs.shape[1])):
-            after = step + 1  # gaps has the front one first
+            after = step + 1  # time steps has the front one first
             y = self._integrate_backwards(
                 y, gaps[:, after, None], counts[:, after, None], most[after]
             )
@@ -186,7 +186,7 @@ class ODERNNEncoder(nn.Module):
         return split_moments(self.to_moments(torch.cat([y, s], dim=-1)))
 
     def _euler_steps(self, dt: Tensor, observations: Observations) -> tuple[Tensor, list[int]]:
-        """Return the Euler steps of every gap, (B, T + 1), and their maxima over the batch."""
+        """Return the Euler steps over every dt, (B, T + 1), and their maxima over the batch."""
         span = torch.where(
             observations.has_measurement,
             observations.elapsed,

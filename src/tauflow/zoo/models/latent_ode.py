@@ -40,10 +40,10 @@ class LatentODE(AbstractLatentModel):
     released code.
 
     Differs from the released code: every sequence has its own times instead of the union of a
-    batch's; gaps run between measurements, where the code's ODE-RNN begins with a step of -0.01;
-    the sum over samples is taken per sequence (``bound="batch"`` is the code's); the cross entropy
-    is not divided by the number of samples once more; the GRU of ``"rnn"`` passes over steps
-    without a measurement.
+    batch's; time steps run between measurements, where the code's ODE-RNN begins with a step of
+    -0.01; the sum over samples is taken per sequence (``bound="batch"`` is the code's); the cross
+    entropy is not divided by the number of samples once more; the GRU of ``"rnn"`` passes over
+    steps without a measurement.
 
     Args:
         input_size: features D.

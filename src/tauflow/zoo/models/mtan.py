@@ -129,8 +129,8 @@ class MTAN(TimeAttention, AbstractStatelessModel):
     values of all channels with marks of the channels measured at all, a GRU reads the result along
     the grid, and dense layers with ReLU make the output, (B, H), of its last state. A channel
     never measured has the value 0. Times are absolute: pass ``t``, or ``dt`` with the first
-    sample's time as its first gap. Memory grows with samples times grid points times channels times
-    heads.
+    sample's time as its first time step. Memory grows with samples times grid points times channels
+    times heads.
 
     Source: Shukla & Marlin 2021, "Multi-time attention networks for irregularly sampled time
     series", Eqs. 1 to 4; its classifier of PhysioNet has ``hidden_size=300`` here. Reaches 0.854

@@ -26,7 +26,7 @@ class SeFT(AbstractStatelessModel):
         s = \sum_{e \in S} a_e\, \phi(e)
 
     and the output is g of all heads' s, (B, H). An empty set has c = 0 and s = 0. Times are
-    absolute: pass ``t``, or ``dt`` with the first sample's time as its first gap.
+    absolute: pass ``t``, or ``dt`` with the first sample's time as its first time step.
 
     Source: Horn et al. 2020, "Set functions for time series"; sizes and what the paper leaves open
     as in the authors' code.

@@ -51,8 +51,8 @@ class TPatchGNN(AbstractStatelessModel):
 
     The answer at a row, (B, T, D), follows from all samples of its sequence, later ones too: it is
     not causal. Rows at which nothing was measured only ask. Times are absolute: pass ``t``, or
-    ``dt`` with the first sample's time as its first gap; samples beyond the horizon belong to the
-    last patch.
+    ``dt`` with the first sample's time as its first time step; samples beyond the horizon belong to
+    the last patch.
 
     Source: Zhang et al. 2024, "Irregular multivariate time series forecasting: a transformable
     patching graph neural networks approach", and its released code, whose settings for PhysioNet

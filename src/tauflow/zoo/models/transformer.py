@@ -17,7 +17,8 @@ from .time_encoding import sinusoids
 class Transformer(AbstractStatelessModel):
     r"""Causal pre-norm Transformer encoder over irregular samples.
 
-    With gaps dt, running time tau_k = dt_1 + ... + dt_k, sines and cosines e(tau), and L blocks:
+    With time steps dt, running time tau_k = dt_1 + ... + dt_k, sines and cosines e(tau), and L
+    blocks:
 
     .. math::
         z = W [x; dt] + b + e(\tau)

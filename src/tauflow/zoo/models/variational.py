@@ -241,7 +241,7 @@ class AbstractLatentModel(AbstractStatelessModel):
 
         Args:
             x: inputs, as for :meth:`tauflow.RNN.forward`; anything where not observed, NaN too.
-            dt: gaps; the one in front of the first valid step does not count.
+            dt: time steps; the one in front of the first valid step does not count.
             t: absolute times; only their differences count.
             mask: (B, T) bool, false at steps that are not there.
             lengths: valid steps of each sequence, (B,).
@@ -277,8 +277,8 @@ class AbstractLatentModel(AbstractStatelessModel):
         """Return the loss of reconstructing a batch's own inputs, and of classifying it.
 
         Args:
-            batch: inputs with gaps and masks; with a head also its targets y, classes as integers
-                or, with ``classes=1``, 0 and 1 as floating-point numbers.
+            batch: inputs with time steps and masks; with a head also its targets y, classes as
+                integers or, with ``classes=1``, 0 and 1 as floating-point numbers.
             kl_weight: weight of the divergence, e.g. :func:`kl_coefficient` of the epoch.
             samples: how many; by default the model's number. 0 takes the posterior's mean.
             generator: source of random numbers; by default torch's global one.
