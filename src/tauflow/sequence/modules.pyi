@@ -410,7 +410,7 @@ class BidirectionalRNN(CatalogRNN):
     ) -> None: ...
 
 class RNNDecay(CatalogRNN):
-    """Elman network whose state decays exponentially over the gap before each sample.
+    """Elman network whose state decays exponentially over the time step before each sample.
 
     Over sequences; for the options see tauflow.cells.RNNDecayCell.
     """
@@ -446,7 +446,7 @@ class GRUwE(CatalogRNN):
     ) -> None: ...
 
 class RubanovaGRU(CatalogRNN):
-    """GRU on data and mask; the gap is a feature, or lets the state or missing inputs decay.
+    """GRU on data and mask; the time step is a feature, or lets the state or missing inputs decay.
 
     Over sequences; for the options see tauflow.cells.RubanovaGRUCell.
     """
@@ -458,7 +458,7 @@ class RubanovaGRU(CatalogRNN):
     ) -> None: ...
 
 class RubanovaODERNN(CatalogRNN):
-    """ODE-RNN: the mean y follows a neural ODE over the gap, then a gated unit reads the sample.
+    """ODE-RNN: the mean y follows a neural ODE over dt, then a gated unit reads the sample.
 
     Over sequences; for the options see tauflow.cells.RubanovaODERNNCell.
     """
