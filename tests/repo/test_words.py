@@ -69,7 +69,7 @@ EMPTY_NAMES = {
     *("sheet", "tape", "told", "whole"),
 }
 EMPTY_PROSE = re.compile(
-    r"\b[Nn]o" + r"body\b|\b[Tt]here is no" + r"ne\b|\bof (?:its|their) o" + r"wn\b"
+    r"\b[Nn]o" + r"body\b|\b(?:is|are|was) no" + r"ne\b(?! of)|\bof (?:its|their) o" + r"wn\b"
 )
 
 
@@ -103,7 +103,7 @@ def test_locals_say_what_they_hold():
 def test_prose_names_who_and_what():
     lines = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:70]}"
-        for path in list_python_files()
+        for path in prose_files()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if EMPTY_PROSE.search(line)
     ]

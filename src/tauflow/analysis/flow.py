@@ -53,7 +53,7 @@ class Flow:
         dtype: of the states; double precision, for a root is no better than its rounding.
         device: of the states.
         gate: maps states (B, S) to the factors in (0, 1] that gates put on each velocity; ``None``
-            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``, at ``dt``
+            without gates. :func:`as_flow` takes it from the cell's ``update_gate``, at ``dt``
             of the step.
     """
 

@@ -58,7 +58,7 @@ def fit_automatic(
     _check(estimator, task, goes_on=plan.goes_on)
     if held is None and not plan.folds:
         raise ArgumentError(
-            f"model={AUTO!r} chooses models on validation data, and there are none. Give fit "
+            f"model={AUTO!r} chooses models on validation data, which are missing. Give fit "
             "validation=, validation_fraction, or more sequences."
         )
     estimator.schema_ = fit_schema(

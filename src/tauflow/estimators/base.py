@@ -157,7 +157,7 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
     """Whether the network reads on beyond a gap, and any feature may have one."""
     _requires_y: ClassVar[bool] = True
     _reads_ahead: ClassVar[str] = ""
-    """What a model would read that goes backwards in time, if that is none of its business."""
+    """What a model that goes backwards in time would read, if it must not read it."""
     _is_series_2d: ClassVar[bool] = False
     """Whether an array of two axes is one sequence, and not one step of each of several."""
 
@@ -279,8 +279,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
             held = self._read_validation(validation)
         if wanted and held is None:
             raise ArgumentError(
-                f"{wanted[0]}={getattr(self, wanted[0])!r} is calibrated on validation data, and "
-                "there are none. Give fit validation=, validation_fraction, or more sequences."
+                f"{wanted[0]}={getattr(self, wanted[0])!r} is calibrated on validation data, "
+                "which are missing. Give fit validation=, validation_fraction, or more sequences."
             )
         everything = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks

@@ -226,7 +226,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         count = len(self.schema_.list_number_columns())
         for chosen in (getattr(self, "known_features_", np.arange(0)), self.target_features_):
             if chosen.ndim != 1 or not np.isin(chosen, np.arange(count)).all():
-                raise ValueError("the features to forecast, or known, are none of the numbers")
+                raise ValueError("the features to forecast, or known, are not among the numbers")
         if self._longest is not None:
             check_positive(max_lead_time_=self._longest)
             check_at_least(1, window_=self.window_)

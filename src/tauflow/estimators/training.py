@@ -135,7 +135,7 @@ def build_network(
         spec = replace(spec, options={"backend": backend, **spec.options})
     elif backend != "auto":
         raise ArgumentError(
-            f"backend={backend!r} is for cells, and {spec.cell!r} is none; leave it out."
+            f"backend={backend!r} is for cells, and {spec.cell!r} is no cell; leave it out."
         )
     card = describe_task(task, input_size=input_size, static_inputs=static_inputs)
     with torch.random.fork_rng(devices=[]):
@@ -198,7 +198,7 @@ def build_recipe(
     weights = task.class_weights
     if parameters["patience"] not in (None, AUTO) and not has_validation:
         raise ArgumentError(
-            "patience waits for a better score on validation data, and there are none. Set "
+            "patience waits for a better score on validation data, which are missing. Set "
             "validation_fraction, or give fit validation=."
         )
     if isinstance(recipe, Recipe):

@@ -113,7 +113,7 @@ def combine_causes(survival: NDArray[Any]) -> Floats:
 
     Raises:
         ShapeError: it has another number of axes.
-        DataError: a curve is none of probabilities, or rises.
+        DataError: a curve does not hold probabilities, or rises.
     """
     curves = np.asarray(survival, np.float64)
     if curves.ndim != 3:

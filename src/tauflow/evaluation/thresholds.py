@@ -33,7 +33,7 @@ class Threshold:
 
 
 def check_threshold(rule: Any) -> None:
-    """Raise :class:`ArgumentError` if a rule is none that :func:`choose_threshold` takes."""
+    """Raise :class:`ArgumentError` if :func:`choose_threshold` does not take a rule."""
     match rule:
         case "f1" | "youden":
             return

@@ -73,7 +73,7 @@ def load_predictor(path: str | Path) -> "Predictor":
 
     Raises:
         DataNotFoundError: there is no such file, or the run has not finished.
-        ModelFileError: the file is none of a predictor, is damaged, or from a newer version, or its
+        ModelFileError: the file holds no predictor, is damaged, or from a newer version, or its
             model does not fit what it says of the data.
     """
     from .predictor import Predictor

@@ -77,7 +77,7 @@ def read_fitted(
     """Return network, fitted tables, schema and whether to blend, of a file.
 
     Raises:
-        ModelFileError: it is none of :func:`write_fitted`, or damaged.
+        ModelFileError: :func:`write_fitted` did not write it, or it is damaged.
     """
     path = check_file_path(path, "a fitted pretrained forecaster", advice=_ADVICE)
     tensors, metadata = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)

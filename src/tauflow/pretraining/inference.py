@@ -24,7 +24,7 @@ class ZeroShotAnswer(NamedTuple):
 
     Args:
         quantiles: 0.1 to 0.9, (Q, 9), float64.
-        regression: by the changes of other members, (Q,); the last value if there are none.
+        regression: by the changes of other members, (Q,); the last value without others.
     """
 
     quantiles: Floats

@@ -30,7 +30,7 @@ class Population:
         t: times, (G, K, P), increasing, any where padded.
         y: values, (G, K, P), NaN where padded, at the end of each member.
         table: which table each of the B series belongs to, (B,).
-        member: which member of it each series is, (B,), which is left out for it; -1 is none.
+        member: which member of it each series is, (B,), which is left out for it; -1 if no member.
     """
 
     t: Floats

@@ -43,7 +43,7 @@ def load_weights(file: Path = WEIGHTS) -> ZeroShotNetwork:
     """Return the network of a file of :func:`export_training`, by default that of the package.
 
     Raises:
-        ModelFileError: it is none, or damaged: its checksum does not match.
+        ModelFileError: it is no file of weights, or damaged: its checksum does not match.
     """
     tensors, metadata = read_tensor_file(
         file, WEIGHTS_KIND, error=ModelFileError, advice="Install tauflow again."

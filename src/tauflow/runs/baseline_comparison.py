@@ -57,7 +57,7 @@ class TestScores:
         unit: what errors are in: the name of a table's target, or ``""`` where there are several,
             whose errors are in standard deviations of each; ``None`` of classes.
         positive: name of the class that average precision and F1 are of; ``""`` if not of one.
-        interval_note: says what the intervals are made of, or why there are none.
+        interval_note: says what the intervals are made of, or why they are missing.
         notes: on baselines.
     """
 

@@ -54,7 +54,7 @@ def _check_workers(client: Any, cluster: str) -> None:
     """Wait for workers.
 
     Raises:
-        ArgumentError: there are none, or one of them runs several jobs at a time.
+        ArgumentError: no worker came, or one of them runs several jobs at a time.
     """
     try:
         client.wait_for_workers(1, timeout=_CONNECT_TIMEOUT)

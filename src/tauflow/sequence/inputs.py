@@ -294,7 +294,7 @@ def _pad_if_packed(where: str, x: PackedSequence | None, name: str, value: Any) 
         return value
     if x is None:
         raise ArgumentError(
-            f"{where}: {name} is a PackedSequence, but x is none. Pack both alike, or pad it with "
+            f"{where}: {name} is a PackedSequence, but x is not. Pack both alike, or pad it with "
             f"torch.nn.utils.rnn.pad_packed_sequence({name}, batch_first=True)[0]."
         )
     if not (

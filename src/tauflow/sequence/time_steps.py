@@ -77,7 +77,7 @@ def to_per_step(
     """Return a (B, T), (B, T, 1) or unbatched tensor of times as (B, T).
 
     Raises:
-        ShapeError, DtypeError: it is none.
+        ShapeError, DtypeError: it is no such tensor.
     """
     if not isinstance(value, Tensor) or value.dtype is torch.bool or value.is_complex():
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -123,7 +123,7 @@ def _from_times(
             raise ArgumentError(
                 f"{where}: with hx, t needs the time of the sample that hx comes from in front: "
                 f"{steps[1] + 1} times per sequence, got {steps[1]}. Without it the time in "
-                "between would be lost; repeat the first time if there was none."
+                "between would be lost; repeat the first time if no time comes before."
             )
         steps = (steps[0], steps[1] + 1)
         mask = None if mask is None else torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)

@@ -144,7 +144,7 @@ def to_object_array(cells: Sequence[Any]) -> NDArray[Any]:
 
 
 def to_numbers(values: NDArray[Any]) -> tuple[Floats, Bools]:
-    """Return objects as numbers, NaN where missing, and which are none, (R,) each."""
+    """Return objects as numbers, NaN where missing, and which are no numbers, (R,) each."""
     codes, cells = factorize(values)
     numbers = [parse_boolean(cell) for cell in cells]
     if None in numbers:

@@ -127,7 +127,7 @@ class _CsvReader:
         """Return the names of the columns, and remember in which row they are.
 
         Raises:
-            DataError: there are none, or one of them is empty.
+            DataError: no name is given, or a name is empty.
             ArgumentError: two are equal.
         """
         filled = (row for row in enumerate(self.parse_rows(), start=1) if any(row[1]))
@@ -246,7 +246,7 @@ class _CsvReader:
 
         Raises:
             DataError: there are no rows, one of them has another number of cells, or a quotation
-                mark that is none seems to have swallowed rows.
+                mark that opens no text seems to have swallowed rows.
         """
         header, filled, empty = self.header, list[int](), list[int]()
         for number, row in enumerate(self.parse_rows(), start=1):
@@ -280,7 +280,7 @@ class _CsvReader:
         if len(lines) > 1 and len(row) > 1 and counts == {len(row) - 1}:
             raise DataError(
                 f"{self.path}, row {number} holds {format_count(len(lines), 'line')}, each with as "
-                "many cells as there are columns: a quotation mark that is none seems to have "
+                "many cells as there are columns: a stray quotation mark seems to have "
                 "swallowed rows. Remove it, or the line breaks within the quotation: "
                 f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
             )

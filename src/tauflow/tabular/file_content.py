@@ -59,7 +59,7 @@ class InMemoryFile:
 
 
 def resolve_file(table: Any) -> Path | InMemoryFile | None:
-    """Return the file that a table is given by, ``None`` if it is none; ``~`` is the home folder.
+    """Return the file that stands for a table, ``None`` if it is no file; ``~`` is the home folder.
 
     Raises:
         ArgumentError: the path is empty.

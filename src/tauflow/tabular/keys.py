@@ -168,7 +168,7 @@ class KeySearch:
     def _pair(
         self, id_: ColumnProfile | None, time: ColumnProfile, order: Indices, inner: Bools
     ) -> Keys | None:
-        """Return an id and a time with their points; ``None`` if they are none."""
+        """Return an id and a time with their points; ``None`` if they are no key."""
         assert time.values is not None
         steps = np.diff(time.values[order])[inner]
         named, is_said = is_time_name(time.name), "time" in self.known

@@ -306,7 +306,7 @@ class TableOptions:
                     )
         if self.horizon is not None and self.task not in (None, NEXT_STEP):
             raise ArgumentError(
-                f"horizon is for forecasts, and task={self.task!r} is none. Leave one of them out."
+                f"horizon is for forecasts, not for task={self.task!r}. Leave one of them out."
             )
 
         if self.known and not self.is_forecast:

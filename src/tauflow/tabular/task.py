@@ -215,7 +215,7 @@ def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArra
 
 
 def compute_median_dt(sequences: Sequences) -> float:
-    """Return the median of the gaps above 0, with digits that can be read; 1 if there are none."""
+    """Return the median of the gaps above 0, with digits that can be read; 1 without any."""
     gaps = sequences.compute_dt()
     gaps = gaps[gaps > 0]
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0

@@ -49,7 +49,7 @@ def format_cell(cell: Any) -> str:
 
 
 def parse_elapsed(texts: Sequence[str]) -> NDArray[Any]:
-    """Return how long elapsed times are, NaT where a text is none."""
+    """Return how long elapsed times are, NaT where a text is not one."""
     pandas = require("pandas", extra="tables")
     spans: list[str | None] = []
     for text in texts:

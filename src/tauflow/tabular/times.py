@@ -186,7 +186,7 @@ def read_times(
             table.
 
     Raises:
-        TimeError: a row has no time, what it has is none, or it may be a date and a number alike.
+        TimeError: a row has no time, its text is no time, or it may be a date and a number alike.
         UnknownNameError: dates cannot be converted to that unit.
     """
     frame.check_filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)

@@ -99,7 +99,7 @@ class Score:
         counts: maps the same to what each entry counts in the divisor of the mean, (K,); by
             default 1. Beside ``whole``, it says what that has divided by.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
-            the score, if it is no mean over entries, as the area under a ROC curve is none. Values,
+            the score, if it is no mean over entries, such as the area under a ROC curve. Values,
             and several labels, are (N, O), NaN where one of a row is not known. Of ``"any"``,
             targets are (N, ...) as they come, and those of single outputs (N, 1) as these, integers
             too, unless they are ``classes``.

@@ -62,7 +62,7 @@ def evaluate(
 
     Raises:
         DtypeError, DataError: the split is empty, no entry of it is valid, its ``y_mask`` counts
-            padding, or a target is none that the metric can be computed from.
+            padding, or the metric cannot be computed from a target.
     """
     score = resolve_metric("metric", metric, METRICS)
     score.check_targets("evaluated", data)

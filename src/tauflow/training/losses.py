@@ -78,7 +78,7 @@ def apply_class_weights(
     """
     if loss.target == "values" or loss.compare is None:
         raise ArgumentError(
-            f"class weights are for losses of classes, and {loss.name} is none. Leave them out."
+            f"class weights are for losses of classes, not for {loss.name}. Leave them out."
         )
 
     unweighted = loss.compare

@@ -27,7 +27,7 @@ def check_model(model: nn.Module, recipe: Recipe) -> None:
     """Refuse a model that cannot be trained, or kept in a checkpoint.
 
     Raises:
-        DtypeError, ArgumentError: it is none.
+        DtypeError, ArgumentError: it is no such model.
     """
     if not isinstance(model, nn.Module):
         raise DtypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
@@ -48,7 +48,7 @@ def resolve_splits(train: Any, valid: SequenceBatch | None, test: SequenceBatch 
 
     Raises:
         ArgumentError: there are a task and another split.
-        DtypeError: one is none.
+        DtypeError: a split is not a batch.
         DataError: one is empty, or not finite.
     """
     if isinstance(getattr(train, "train", None), SequenceBatch):

@@ -62,7 +62,7 @@ def test_a_regressor_takes_missing_values_that_training_did_not_have(sequences):
         ({"options": {"num_layers": 2}}, "several models, which options="),
         ({"ensemble": 2}, "several models, which ensemble=2"),
         ({"class_weight": "balanced"}, "which class_weight='balanced' does not go with"),
-        ({"validation_fraction": 0}, "chooses models on validation data, and there are none"),
+        ({"validation_fraction": 0}, "chooses models on validation data, which are missing"),
         ({"time_limit": 1e-3}, "is too short"),
     ],
 )

@@ -253,7 +253,7 @@ def test_data_that_do_not_fit_are_refused(arguments, error, match):
         ({"validation_fraction": 1}, ArgumentError, "leaves nothing to train on"),
         ({"recipe": {"lr": 1.0}}, ArgumentError, "recipe holds 'lr', a parameter of the estim"),
         ({"recipe": {"weight": 1.0}}, SpecificationError, "no option 'weight'"),
-        ({"patience": 2}, ArgumentError, "patience waits .* validation data, and there are none"),
+        ({"patience": 2}, ArgumentError, "patience waits .* validation data, which are missing"),
         ({"device": "tpu9"}, ArgumentError, "device='tpu9' cannot be used here"),
         ({"recipe": 3}, ArgumentError, "recipe must be a Recipe or a mapping"),
         (

@@ -146,7 +146,7 @@ def test_what_is_packed_otherwise_than_the_inputs_is_refused():
     packed, gaps = (pack_sequence(values, enforce_sorted=False) for values in (x, dt))
     with pytest.raises(
         ArgumentError,
-        match=r"^CfC\.forward: dt is a PackedSequence, but x is none\. Pack both alike, or pad it "
+        match=r"^CfC\.forward: dt is a PackedSequence, but x is not\. Pack both alike, or pad it "
         r"with torch\.nn\.utils\.rnn\.pad_packed_sequence\(dt, batch_first=True\)\[0\]\.$",
     ):
         rnn(torch.zeros(5, T, D).double(), dt=gaps)

@@ -77,7 +77,7 @@ def test_training_takes_them_from_the_recipe():
 
 
 def test_what_cannot_be_weighted_is_refused():
-    with pytest.raises(ArgumentError, match="for losses of classes, and mse is none"):
+    with pytest.raises(ArgumentError, match="for losses of classes, not for mse"):
         apply_class_weights(LOSSES["mse"], WEIGHTS)
     prediction, y, _ = example()
     with pytest.raises(ArgumentError, match="there are 2 class weights for 3 classes"):

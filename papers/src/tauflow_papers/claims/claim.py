@@ -70,7 +70,7 @@ class Claim:
             )
         if not self.holds and self.verdict not in VERDICTS:
             raise SpecificationError(
-                f"claim {self.name!r}: verdict = {self.verdict!r} is none of "
+                f"claim {self.name!r}: verdict = {self.verdict!r} is not one of "
                 f"{', '.join(VERDICTS)}.{suggest_name(self.verdict, VERDICTS)}"
             )
         if self.verdict in (HOLDS, PARTLY, FAILS) and not self.test:

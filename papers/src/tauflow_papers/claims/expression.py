@@ -73,7 +73,7 @@ def move_bounds(text: str, share: float = 0.2) -> list[str]:
     """Return a rule with each of its bounds moved down, and up, by a share of it.
 
     A bound is a number in a comparison by size, alone or as a factor or summand; arguments of
-    functions and subscripts are none. One from a half to 1 is taken for a share, such as an
+    functions and subscripts do not count. One from a half to 1 is taken for a share, such as an
     accuracy, and moves by that part of its distance to 1.
 
     Args:
@@ -144,7 +144,7 @@ class _Evaluator:
                 options = {word.arg: self.visit(word.value) for word in keywords if word.arg}
                 return self._look_up(name, self.functions)(*map(self.visit, args), **options)
         raise SpecificationError(
-            f"{self.text!r}: {ast.unparse(node)!r} is none of the expressions that claims may use."
+            f"{self.text!r}: {ast.unparse(node)!r} is not an expression that claims may use."
         )
 
     def _look_up(self, name: str, known: Mapping[str, Any]) -> Any:

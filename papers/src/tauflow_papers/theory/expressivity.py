@@ -244,7 +244,7 @@ def _fit_row(
 
 
 def is_number(value: object) -> bool:
-    """Return whether a varied value is a number, of Python or of an array; a flag is none."""
+    """Return whether a varied value is a number, of Python or of an array; a flag is not."""
     return hasattr(value, "__float__") and not isinstance(value, bool)
 
 

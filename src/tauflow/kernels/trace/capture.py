@@ -203,7 +203,7 @@ def _get_storages(tensors: Sequence[Tensor]) -> set[int]:
 
 
 def _get_operands(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Return what an operation reads; a number that becomes a tensor is none."""
+    """Return what an operation reads; a number that becomes a tensor does not count."""
     fresh = function.overloadpacket in (aten.lift_fresh, aten.lift)
     return [] if fresh else find_tensors([*args, *kwargs.values()])
 

@@ -80,7 +80,7 @@ def run_in_parallel(
         The outputs and the final state, as the module does.
 
     Raises:
-        ArgumentError: ``rnn`` is no sequence module, or ``chunks`` are none.
+        ArgumentError: ``rnn`` is no sequence module, or ``chunks`` is invalid.
         ShapeError, DtypeError, TimeError, NonFiniteError: as the module raises.
     """
     cut = Chunks() if chunks is None else chunks

@@ -159,7 +159,7 @@ class IPNet(ConstantBufferMixin, AbstractStatelessModel):
 
         Args:
             observed: (B, T, D) bool.
-            fraction: of each channel of each sequence, rounded down; fewer than two are none, as in
+            fraction: of each channel of each sequence, rounded down; below two it is 0, as in
                 the authors' code.
             generator: source of randomness.
 

@@ -45,7 +45,7 @@ class Board:
             split_seed: of the draw of the parts.
 
         Raises:
-            ArgumentError: the seed is none.
+            ArgumentError: the seed is invalid.
             DataError: a file does not hold what it should.
             DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
         """

@@ -69,7 +69,7 @@ def load_physionet_mortality(
         fold: which fifth of the other records validates, 0 to 4.
 
     Raises:
-        ArgumentError: the seed or the fold is none.
+        ArgumentError: the seed or the fold is invalid.
         DataError: a file does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """

@@ -133,7 +133,7 @@ def _read_traced(path: Path, _: int) -> frozenset[str]:
 
 
 def is_untraced(commit: str | None, results_dir: Path) -> bool:
-    """Whether a folder of results says which commits can be traced, and this is none of them."""
+    """Whether a folder of results says which commits can be traced, and this is not among them."""
     path = results_dir / TRACED_FILE
     if not path.is_file():
         return False

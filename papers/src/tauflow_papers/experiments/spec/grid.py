@@ -66,7 +66,7 @@ def read_settings(row: Row, grids: Grids) -> tuple[Setting, ...]:
         grids: see :func:`read_grid`.
 
     Raises:
-        SpecificationError: a grid is none, or a value is impossible.
+        SpecificationError: a grid is invalid, or a value is impossible.
         ArgumentError: there is nothing to vary.
     """
     listed = [grids] if isinstance(grids, Mapping) else list(grids)
