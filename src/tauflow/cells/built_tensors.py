@@ -49,7 +49,7 @@ def list_tensors(cell: nn.Module) -> tuple[TensorPlace, ...]:
 def find_unusual_tensor(cell: nn.Module) -> str | None:
     """Return why only the cell's own step reads its tensors, or ``None``.
 
-    A tensor may have been replaced by one of another dtype or of a class of its own.
+    A tensor may have been replaced by one of another dtype or of a subclass.
 
     Raises:
         ShapeError: a parameter or buffer has another shape than the cell was built with. Torch

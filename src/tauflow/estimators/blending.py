@@ -201,10 +201,10 @@ def _choose_of_target(
     chosen = torch.zeros(count).double()
     chosen[order] = torch.tensor(counts).double() / sum(counts)
     some = guesses[known].double()
-    kept, own = network, chosen[-learned:].sum()
-    if own > 0:
-        kept = torch.cat([0 * chosen[:-learned], chosen[-learned:] / own])
-    half = (chosen + kept) / 2
+    predicted, network_total = network, chosen[-learned:].sum()
+    if network_total > 0:
+        predicted = torch.cat([0 * chosen[:-learned], chosen[-learned:] / network_total])
+    half = (chosen + predicted) / 2
     errors = (some - y).abs()
     more = (some @ half - y[:, 0]).abs() - errors[:, errors[:, :-1].mean(0).argmin()]
     is_worse = more.mean() > more.std() / math.sqrt(len(more))

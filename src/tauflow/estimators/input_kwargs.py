@@ -66,7 +66,7 @@ def with_input_kwargs(method: F) -> F:
                 advice = " It is y here: an array, or the name of a column."
             raise OptionError(
                 f"{what} takes no argument {name!r}.{advice} It takes: "
-                f"{', '.join(parameter.name for parameter in [*own, *more][1:])}."
+                f"{', '.join(parameter.name for parameter in [*parameters, *more][1:])}."
             )
         plain = {name: _to_arrays(value) for name, value in kwargs.items()}
         return method(self, *map(_to_arrays, args), **plain)

@@ -268,7 +268,7 @@ def fit_networks(
     seeds = range(plan.seed, plan.seed + plan.count)
     task = estimator._make_task(learned)
     if plan.goes_on:
-        networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
+        networks = [copy.deepcopy(member) for member in list_members(estimator.module_)]
         seeds = range(plan.seed, plan.seed + len(networks))
     else:
         networks = estimator._initialise(learned, task, seeds)

@@ -111,14 +111,14 @@ def test_a_head_that_one_step_cannot_take_is_named():
     ids=["prune", "weight_norm", "spectral_norm"],
 )
 def test_parameters_that_hooks_compute_are_refused(kind, place, tmp_path):
-    whole = SequenceModel(tauflow.CfC(3, 8, proj_size=4), 2).eval()
-    kind(whole.get_submodule(place))
-    for write in (program, program_step, lambda whole: to_c(whole, tmp_path / "c")):
+    network = SequenceModel(tauflow.CfC(3, 8, proj_size=4), 2).eval()
+    kind(network.get_submodule(place))
+    for write in (program, program_step, lambda network: to_c(network, tmp_path / "c")):
         with pytest.raises(ExportError, match=r"computed by a hook.*prune\.remove"):
-            write(whole)
+            write(network)
 
 
 def test_a_pruned_head_leaves_as_c(tmp_path):
-    whole = model(lambda: prune.l1_unstructured(nn.Linear(8, 2), "weight", 0.5))
-    prune.remove(whole.head, "weight")
-    assert to_c(whole, tmp_path / "c").parity.max_difference < 1e-6
+    network = model(lambda: prune.l1_unstructured(nn.Linear(8, 2), "weight", 0.5))
+    prune.remove(network.head, "weight")
+    assert to_c(network, tmp_path / "c").parity.max_difference < 1e-6

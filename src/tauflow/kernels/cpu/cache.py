@@ -128,8 +128,11 @@ def get_cache_folder() -> Path | None:
     It lies in the folder that ``NUMBA_CACHE_DIR`` names, or in the user's cache. All environments
     of a user share it. An entry holds machine code: only the user may write there.
     """
-    named, own = config.CACHE_DIR, Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
-    folder = Path(named) / "tauflow-kernels" if named else own
+    named, user_folder = (
+        config.CACHE_DIR,
+        Path(appdirs.user_cache_dir("tauflow", False)) / "kernels",
+    )
+    folder = Path(named) / "tauflow-kernels" if named else user_folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
