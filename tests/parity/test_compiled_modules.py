@@ -249,7 +249,7 @@ def test_operators_keep_what_they_promise(row, monkeypatch):
     for name in ("sequence", "sequence_backward"):
         monkeypatch.setattr(engine, name, recorded(getattr(engine, name)))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    # one row: transposed, it lies in place; no mask: a masked step leaves chance on the tape
+    # one row: transposed, it lies in place; no mask: a masked step leaves random saved tensors
     example_call = example(spec, 1, 3, 4, **options)
     y, h = spec.function(example_call)
     (y.sum() + h.sum()).backward()

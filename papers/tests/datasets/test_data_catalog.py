@@ -109,7 +109,7 @@ def test_files_are_available_once_they_are_there(registered, tmp_path):
     assert registry.fetch_dataset("toy", tmp_path) == tmp_path / "toy"
 
 
-def test_own_data_set_is_loaded_with_its_options(registered, tmp_path):
+def test_registered_data_set_is_loaded_with_its_options(registered, tmp_path):
     batch = SequenceBatch(x=torch.zeros(2, 3, 5), y=torch.zeros(2, 3, 3))
     seen = {}
 

@@ -138,7 +138,7 @@ class AnotherOption(TwoArguments):
 
 @pytest.mark.parametrize("cell_class", [TwoArguments, WithGap, AnotherOption])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_own_cells_say_their_gates_with_the_gap_or_without(cell_class, layers):
+def test_custom_cells_say_their_gates_with_the_gap_or_without(cell_class, layers):
     cell = cell_class(2, 2)
     flow = as_flow(tauflow.RNN(cell, num_layers=layers).double(), dt=2.0)
     h = cloud(2 * layers, count=4)

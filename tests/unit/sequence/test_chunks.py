@@ -197,7 +197,7 @@ def test_only_what_follows_a_stretch_of_long_memory_runs_step_by_step(
         with torch.no_grad():
             torch.testing.assert_close(_call(rnn, x, chunks), rnn(x), rtol=1e-13, atol=1e-13)
     (report,) = rnn.parallel_report()
-    small = grad and first == 90  # too little to make its tape once more
+    small = grad and first == 90  # too little to build its graph once more
     after = 0 if small else 40 * (1 + -(-first // 40))
     assert report.sequential_from is not None
     assert (report.sequential_from == 0) == small

@@ -147,7 +147,7 @@ class ChunkContext:
 
 
 class ChunkedFunction(torch.autograd.Function):
-    """The chunks as one node of the graph; the tape of the chunks hangs on it."""
+    """The chunks as one node of the graph; the graph of the chunks belongs to it."""
 
     @staticmethod
     def forward(

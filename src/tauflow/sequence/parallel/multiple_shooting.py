@@ -227,7 +227,7 @@ def _assemble_run(
     )
     if not is_complete and good * 2 < plan.count and torch.is_grad_enabled():
         history.report = replace(report, sequential_from=0)
-        return run(call)  # so little is right that its tape is not worth making again
+        return run(call)  # so little is right that its graph is not worth building again
     history.report = report
     if not is_complete and torch.is_grad_enabled():
         plan = replace(plan, count=good)
