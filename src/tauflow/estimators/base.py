@@ -284,9 +284,9 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
             )
         everything = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks
-        self.result_ = learn(self, learned, held, whole, plan)
-        if whole is not None:  # the networks may have learned from held sequences since
-            learned, held = whole, None
+        self.result_ = learn(self, learned, held, everything, plan)
+        if everything is not None:  # the networks may have learned from held sequences since
+            learned, held = everything, None
         self._blend(learned, held, plan)
         self._calibrate(held)
 

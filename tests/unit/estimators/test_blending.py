@@ -112,12 +112,12 @@ def test_shares_are_chosen_by_a_network_that_did_not_see_the_rows(monkeypatch):
         return _choose_shares(forecaster, rows, queries)
 
     monkeypatch.setattr(blending, "_choose_shares", choose)
-    whole = SequenceForecaster(**SMALL, epochs=2).fit(walk(), time="t")
-    kept = SequenceForecaster(**SMALL, epochs=2, intervals="conformal").fit(walk(), time="t")
+    refitted = SequenceForecaster(**SMALL, epochs=2).fit(walk(), time="t")
+    calibrated = SequenceForecaster(**SMALL, epochs=2, intervals="conformal").fit(walk(), time="t")
     (trial, first), (same, _) = seen
-    assert trial is not whole  # whose networks learned from all rows
+    assert trial is not refitted  # whose networks learned from all rows
     assert first >= 340
-    assert same is kept  # which leaves the validation data out
+    assert same is calibrated  # which leaves the validation data out
 
 
 def test_validation_data_that_are_given_choose():
