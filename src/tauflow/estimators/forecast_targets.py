@@ -98,12 +98,19 @@ def read_lead_times(name: str, value: Any, rows: Sequences) -> Floats:
     return each
 
 
-def read_next_lead_times(lead_time: Any, horizon: int, rows: Sequences) -> Floats:
+def read_next_lead_times(
+    lead_time: Any, horizon: int, rows: Sequences, typical: float | None
+) -> Floats:
     """Return when the next ``horizon`` samples come; see :func:`read_lead_times`.
+
+    Without ``lead_time`` they come one typical gap after the other.
 
     Raises:
         TimeError: there are not so many, or they do not increase from above 0 on.
     """
+    if lead_time is None:
+        assert typical is not None
+        return np.tile(typical * np.arange(1.0, horizon + 1), (len(rows), 1))
     lead_times = read_lead_times("lead_time", lead_time, rows)
     if lead_times.shape[1] != horizon:
         raise TimeError(
@@ -119,7 +126,8 @@ def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
     """Return a number, a duration, or a text such as ``"24h"`` in the unit of the times.
 
     Raises:
-        TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
+        TimeError: it is no such span, or not above 0; or a duration, and times are numbers; or a
+            number, and times are dates.
     """
     (span,) = _to_spans(name, [value], dated=dated)
     if not span > 0 or not np.isfinite(span):
@@ -142,6 +150,11 @@ def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
         raise TimeError(
             f"{name} holds durations, and the times of the data are numbers, in an unknown "
             "unit. Give numbers in that unit."
+        )
+    if array.dtype.kind != "m" and dated:
+        raise TimeError(
+            f"{name} holds numbers, and the times of the data are dates, so that the unit of these "
+            "numbers is not known. Give texts such as '24h', or durations."
         )
     return to_seconds(array)
 

@@ -159,7 +159,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         Args:
             X: as for :meth:`fit`.
             at: times after the last sample, (Q,) or (B, Q), in any order, as numbers in the unit of
-                the times, durations, or texts such as ``"24h"``; (B, Q, O) is returned. Or a data
+                the times or, where these are dates, as durations or texts such as ``"24h"``;
+                (B, Q, O) is returned. Or a data
                 frame with the columns of ids and times of X; then a row for each, (Q, O).
             lead_time: how long after the last sample each of the ``horizon`` is, (H,) or (B, H), as
                 ``at``; by default 1 to H times the median gap.
@@ -171,8 +172,6 @@ class SequenceForecaster(AbstractQueryForecaster):
             {given}
         """
         rows = self._read_new(X, kwargs)
-        if at is None and self._counts_samples:
-            at, lead_time = self._list_next_times(rows, lead_time), None
         if self._longest is not None or at is not None:
             outputs = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
             if hasattr(at, "columns"):
@@ -415,6 +414,4 @@ class SequenceForecaster(AbstractQueryForecaster):
         """Return rows with the times to what is forecast after each, if gaps differ."""
         if self._longest is not None or self._typical is None or rows.dt is None:
             return rows
-        if lead_time is None:
-            lead_time = self._typical * np.arange(1, horizon + 1)
-        return add_lead_times(rows, read_next_lead_times(lead_time, horizon, rows))
+        return add_lead_times(rows, read_next_lead_times(lead_time, horizon, rows, self._typical))

@@ -198,14 +198,6 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         """Whether queries are for the next ``horizon`` samples, unless they say when."""
         return self._longest is not None and self._built.get("max_lead_time") is None
 
-    def _list_next_times(self, rows: Sequences, lead_time: Any) -> Floats:
-        """Return the times of the next samples, (N, H), after the last ones."""
-        horizon = self._built["horizon"]
-        if lead_time is None:
-            assert self._typical is not None
-            lead_time = self._typical * np.arange(1, horizon + 1)
-        return read_next_lead_times(lead_time, horizon, rows)
-
     def _forecast_next_rows(self, rows: Sequences) -> Floats:
         """Return forecasts of the row after each, (R, O), NaN where none comes in time."""
         rows, count = rows.with_times(), len(rows.values)
@@ -387,7 +379,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                 "at= asks for forecasts at any time, and this forecaster gives the next samples. "
                 "Fit one with max_lead_time=, the longest time after the last sample."
             )
-        if at is None or lead_time is not None:
+        counts_samples = at is None and self._counts_samples
+        if not counts_samples and (at is None or lead_time is not None):
             raise ArgumentError(
                 "a forecaster with max_lead_time is asked when: at=, times after the last sample, "
                 "or a data frame of ids and times."
@@ -404,7 +397,11 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                 at, columns["id"], columns["time"], rows, known_features
             )
         else:
-            each = read_lead_times("at", at, rows)
+            each = (
+                read_next_lead_times(lead_time, self._built["horizon"], rows, self._typical)
+                if counts_samples
+                else read_lead_times("at", at, rows)
+            )
             sequence, leads = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
         queries = plan_forecast(timed_rows, known_features, self._longest, sequence, leads)
         return [queries, *self._run_queries(timed_rows, queries, interval, return_std)]

@@ -256,6 +256,10 @@ def test_dates_and_durations(tmp_path):
     queries = frame.loc[frame["target"] == "y", ["id", "t"]]
     same = forecaster.predict(table, at=queries)
     np.testing.assert_allclose(same.ravel(), frame["value"], rtol=1e-4, atol=1e-5)
+    with pytest.raises(TimeError, match=r"at holds numbers, and the times.*are dates.*'24h'"):
+        forecaster.predict(table, at=[1.0, 2.0])
+    with pytest.raises(TimeError, match="max_lead_time holds numbers"):
+        SequenceForecaster(**SMALL, max_lead_time=6.0).fit(table, id="id", time="t")
     forecaster.save(tmp_path / "forecaster.safetensors")
     loaded = SequenceForecaster.load(tmp_path / "forecaster.safetensors")
     np.testing.assert_array_equal(

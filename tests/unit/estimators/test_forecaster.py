@@ -141,7 +141,9 @@ def test_times_ahead_of_dates_may_be_durations_of_any_kind():
         for times_of_id in t
     ]
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=dates)
-    expected = fitted.predict(X, t=dates, lead_time=[600.0, 1200.0])
+    expected = fitted.predict(X, t=dates, lead_time=["600s", "0.3333333333333333h"])
+    with pytest.raises(TimeError, match=r"lead_time holds numbers, and the times.*are dates"):
+        fitted.predict(X, t=dates, lead_time=[600.0, 1200.0])
     durations = [pd.Timedelta("10min"), pd.Timedelta("20min")]
     for ahead in (
         durations,
