@@ -31,8 +31,8 @@ def check_exportable(model: Model) -> SequenceModule:
         advice = " Wrap it: tauflow.RNN(cell)." if isinstance(body, AbstractCell) else ""
         if isinstance(body, AbstractModelWrapper):
             advice = (
-                " It wraps trained models: train a single one, without --ensemble, --calibrate and "
-                "--model auto."
+                " It wraps trained models: train a single one, such as --model cfc, without "
+                "--ensemble and --calibrate."
             )
         raise ExportError(
             f"{type(body).__name__} is no sequence module, and only those, with or without a head "
