@@ -246,7 +246,7 @@ def test_a_wrong_expression_names_its_claim(tmp_path):
     ("changes", "match"),
     [
         ({"verdict": "holds"}, "has a rule .*: leave out verdict = 'holds'"),
-        ({"holds": "", "verdict": "hold"}, "none of holds, .* Did you mean 'holds'"),
+        ({"holds": "", "verdict": "hold"}, "not one of holds, .* Did you mean 'holds'"),
         ({"holds": "", "verdict": "holds"}, "nothing decides 'holds'"),
         ({"command": ""}, "no command"),
     ],

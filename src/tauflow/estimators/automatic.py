@@ -78,10 +78,7 @@ def fit_automatic(
     parts = (
         [make_part(learned, held)]
         if held is not None
-        else [
-            make_part(learned.select(train_rows), learned.select(rest))
-            for train_rows, rest in plan.folds
-        ]
+        else [make_part(learned.select(rows), learned.select(rest)) for rows, rest in plan.folds]
     )
 
     def train(

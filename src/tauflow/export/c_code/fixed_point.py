@@ -236,8 +236,7 @@ class _Lowering(Emitter):
         return FixedValue(text, q, INT31, most)
 
     def _times(self, node: StepNode, lane: Ref, gap: Ref) -> FixedValue:
-        # The range goes beyond that, for time steps longer than the calibrated ones.
-        most = self.formats.most(node)
+        most = self.formats.most(node)  # and beyond that, for longer time steps than calibrated
         most = max(most, min(self.formats.needs.get(id(node), np.inf), _LONGER * most))
         q = fit_q(most, INT31)
         if lane.node.op == "const":
