@@ -21,7 +21,7 @@ from tauflow_papers.experiments.report.protocol import (
     is_ahead,
 )
 from tauflow_papers.experiments.report.results_summary import TableSummary, summarize_table
-from tauflow_papers.experiments.report.row_summary import RowSummary
+from tauflow_papers.experiments.report.row_summary import RowSummary, find_fastest_epoch
 from tauflow_papers.experiments.report.row_verdicts import find_row_missing
 from tauflow_papers.experiments.run.provenance import find_untraced, is_untraced
 from tauflow_papers.experiments.run.result_file import read_records
@@ -136,9 +136,10 @@ class StoredResults:
         return count
 
     def seconds(self, table: str, row: str) -> float:
-        """Return the median seconds of an epoch."""
-        records = self._find_row(table, row).records
-        return median(r.seconds_per_epoch for r in records if r.seconds_per_epoch is not None)
+        """Return the seconds of an epoch of the fastest run."""
+        seconds = find_fastest_epoch(self._find_row(table, row).records)
+        assert seconds is not None, f"{table}, {row} has no run with times"
+        return seconds
 
     def best_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' highest test scores of any epoch."""

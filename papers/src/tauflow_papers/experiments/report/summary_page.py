@@ -47,8 +47,8 @@ LEGEND = (
     "deviation, their ratio. Seeds and epochs: '3 of 5' means that 3 of the paper's 5 were run. † "
     "marks fewer seeds or epochs, ‡ the best of fewer settings than the paper searched. "
     f"{UNTRACED_NOTE} Rows are not judged if the paper gives no number, or one of another protocol "
-    "or of settings that it leaves open. The time per epoch is the median of our runs, followed in "
-    "brackets by the published time, which is of another machine. "
+    "or of settings that it leaves open. The time per epoch is that of the fastest of our runs, "
+    "followed in brackets by the published time, which is of another machine. "
     f"{table.LOOKS_AHEAD_NOTE}"
 )
 
