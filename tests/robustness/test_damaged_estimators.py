@@ -74,7 +74,7 @@ def use(name, estimator):
         case "steps":
             return estimator.predict(X, t=TIMES, interval=0.5)
         case "times":
-            return estimator.predict(TABLE, at=[60.0, 3600.0], interval=0.5)
+            return estimator.predict(TABLE, at=["1min", "1h"], interval=0.5)
         case "hazard" | "weibull":
             answers = estimator.predict_survival(X, [1.0, 5.0], t=TIMES)
             return estimator.predict(X, t=TIMES, at=5.0), answers

@@ -165,7 +165,7 @@ def hooked():
     [
         (lambda: GNODECell(2, 3), "no sequence module.*tauflow.RNN"),
         (lambda: Transformer(2, 4), "no sequence module"),
-        (lambda: Ensemble([SequenceModel(tauflow.GRU(2, 3), 2)]), "a single one, without --ens"),
+        (lambda: Ensemble([SequenceModel(tauflow.GRU(2, 3), 2)]), "a single one, such as --model"),
         (lambda: tauflow.CfC(2, 3, backbone_dropout=0.5), "no dropout.*eval"),
         (dropping_head, "no dropout.*eval"),
         (hooked, "CfC has forward hooks, which a program would leave out"),
