@@ -164,8 +164,10 @@ def run(
     recipe_options = parse_recipe_options(
         settings, recipe_table, epochs=epochs, lr=lr, batch_size=batch_size
     )
-    names = split_names(model or "") or [""]
-    models = [tuple(name.split("+")) if name else None for name in names]
+    models: list[tuple[str, ...] | None] = [None]
+    if model is not None:
+        names = split_names(model) or [model]
+        models = [tuple(part.strip() for part in name.split("+")) for name in names]
     with join_process_group() as ranks:
         asked = Run(
             resolve_source(task, csv, table_options),

@@ -128,6 +128,11 @@ def run_task(run: Run) -> TaskRun:
     certainty.check(run_data.data)
     names = run.models or choose_models(run, run_data.data)
     count = certainty.ensemble or (DEFAULT_ENSEMBLE if len(names) > 1 else 1)
+    if count < len(run.models):
+        raise ArgumentError(
+            f"ensemble={count} (--ensemble) trains fewer networks than {' and '.join(run.models)} "
+            "need, one of each. Give a larger ensemble, or fewer models."
+        )
     names = names[:count]
     if not run.models and count > 1:
         run.say(

@@ -129,3 +129,9 @@ def test_a_run_that_names_no_model_has_one_network_where_few_ids_are_there(file,
     run, _ = predict_yes(CsvFile(few, options), tmp_path, None)
     assert run.record.row == "cfc"
     assert not isinstance(run.model, Ensemble)
+
+
+def test_no_model_of_an_ensemble_is_left_out(file, tmp_path):
+    source, single = write_gaps(file, tmp_path / "gaps.csv"), CertaintyOptions(ensemble=1)
+    with pytest.raises(ArgumentError, match=r"ensemble=1 .* than gru-d and cfc"):
+        predict_yes(source, tmp_path, ("gru-d", "cfc"), certainty=single)

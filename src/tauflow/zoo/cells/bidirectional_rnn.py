@@ -21,7 +21,7 @@ class BidirectionalRNNCell(AbstractCell):
         q' = \text{CT-RNN}([x; h], q, dt), \qquad y = h' + q'
 
     The links between the two run in both directions; nothing runs backwards in time. For that, run
-    any cell with ``bidirectional=True``. The LSTM is told the time step as a feature, the CT-RNN
+    any cell with ``bidirectional=True``. The LSTM gets the time step as a feature, the CT-RNN
     flows over it, in steps that are stable up to a time step of 2 ``substeps`` / ``damping``, 8 by
     default (:meth:`max_stable_dt`). The state is [h; q; c], (B, 3 N).
 
