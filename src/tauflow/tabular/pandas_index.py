@@ -5,6 +5,8 @@ from typing import Any
 
 from tauflow.errors import DataError, TimeError
 
+from .times import parses_as_date
+
 
 def convert_series(X: Any, *, is_series: bool) -> Any:
     """Return frames for Series of pandas, which are sequences of one feature."""
@@ -37,18 +39,15 @@ def read_index(
     has_array = any(arrays[name] is not None for name in ("dt", "t"))
     if len(levels) == index.nlevels or (has_array and not columns):
         return X, columns, arrays
-    if (
-        _holds_times(X.index)
-        and time not in X.columns
-        and X.index.name in (None, time or X.index.name)
-    ):
+    times = _to_times(X.index)
+    if times is not None and time not in X.columns and X.index.name in (None, time or X.index.name):
         if is_series and not columns:
-            return X, columns, {**arrays, "t": _to_moments(X.index)}
+            return X, columns, {**arrays, "t": times}
         if columns:
             name = time or X.index.name or "index"
-            return X.reset_index(names=name), {**columns, "time": name}, arrays
+            return X.set_axis(times).reset_index(names=name), {**columns, "time": name}, arrays
     if columns or is_series or X.index.nlevels > 1:
-        _check_index(X, "X")
+        _check_index(X, "X", has_times=time is not None)
     return X, columns, arrays
 
 
@@ -57,35 +56,55 @@ def read_indexes(X: Sequence[Any], arrays: dict[str, Any]) -> dict[str, Any]:
     indexes = [getattr(frame, "index", None) for frame in X]
     if any(arrays[name] is not None for name in ("dt", "t")):
         return arrays
-    timed = [_holds_times(index) for index in indexes]
+    times = [_to_times(index) for index in indexes]
+    timed = [part is not None for part in times]
     if all(timed):
-        return {**arrays, "t": [_to_moments(index) for index in indexes]}
+        return {**arrays, "t": times}
+    if any(timed):
+        raise TimeError(
+            f"X[{timed.index(False)}] has no times in its index, and others have. Give all of them "
+            "some."
+        )
     for number, frame in enumerate(X):
-        if any(timed) and not timed[number]:
-            raise TimeError(
-                f"X[{number}] has no times in its index, and others have. Give all of them some."
-            )
         _check_index(frame, f"X[{number}]")
     return arrays
 
 
-def _holds_times(index: Any) -> bool:
-    """Whether an index of pandas is one of dates, periods or durations."""
-    return type(index).__name__ in ("DatetimeIndex", "PeriodIndex", "TimedeltaIndex")
+def _to_times(index: Any) -> Any:
+    """Return an index of pandas as dates or durations; ``None`` if it holds neither."""
+    import pandas as pd  # which made the index
+
+    kind = getattr(index, "inferred_type", "")
+    if kind == "period":
+        return index.to_timestamp()
+    if kind in ("datetime64", "datetime", "date"):
+        return pd.DatetimeIndex(index)
+    if kind in ("timedelta64", "timedelta"):
+        return pd.TimedeltaIndex(index)
+    return None
 
 
-def _to_moments(index: Any) -> Any:
-    return index.to_timestamp() if hasattr(index, "to_timestamp") else index
+def _check_index(frame: Any, where: str, *, has_times: bool = False) -> None:
+    """Raise :class:`DataError` if a frame of pandas has an index that says more than its rows do.
 
-
-def _check_index(frame: Any, where: str) -> None:
-    """Raise :class:`DataError` if a frame of pandas has an index that is no number of its rows."""
+    Numbers of rows, and names of rows that are all different and no dates, are left out.
+    """
     index = getattr(frame, "index", None)
     unread = [name for name in getattr(index, "names", ()) if name not in (None, *frame.columns)]
-    if unread or getattr(index, "nlevels", 1) > 1:
-        named = ", ".join(map(repr, unread)) or "of several levels"
+    named = ", ".join(map(repr, unread))
+    if getattr(index, "nlevels", 1) > 1:
+        named = named or "of several levels"
+    elif not (named or has_times or index is None or _is_numbering(index)):
+        named = f"without a name that holds {index[0]}"
+    if named:
         raise DataError(
             f"{where} has the index {named}, which is not read. Name its levels as id= and time=, "
             "make columns of them, reset_index(), or leave them out, reset_index(drop=True). Dates "
             "and durations alone are the times."
         )
+
+
+def _is_numbering(index: Any) -> bool:
+    if index.inferred_type == "string":
+        return bool(index.is_unique) and not parses_as_date(index[0])
+    return index.inferred_type in ("integer", "boolean", "empty")

@@ -15,6 +15,8 @@ INDEXES = {
     "named": DATES.rename("when"),
     "zoned": DATES.tz_localize("Europe/Berlin"),
     "durations": DATES - DATES[0],
+    "objects": pandas.Index(list(DATES), dtype=object),
+    "arrow": pandas.Index(pandas.array(DATES, dtype="timestamp[ns][pyarrow]")),
 }
 
 
@@ -84,6 +86,31 @@ def test_any_other_named_index_is_refused_by_name(levels, form):
     X = {"series": table[["v"]], "list": [table[:30], table[30:]], "table": table}[form]
     with pytest.raises(DataError, match=r"index 'hours'.*reset_index"):
         forecast(X, **({"id": "p"} if form == "table" else {}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(60) / 2,
+        [str(date) for date in DATES],
+        pandas.interval_range(0, 60),
+        ["ann", "ben"] * 30,
+        pandas.Categorical(["ann", "ben"] * 30),
+    ],
+    ids=["numbers", "dates as text", "intervals", "ids", "categories"],
+)
+def test_an_index_without_a_name_that_says_more_than_rows_is_refused(values):
+    frame = FRAME.set_axis(pandas.Index(values))
+    with pytest.raises(DataError, match=r"index without a name that holds .*reset_index"):
+        forecast(frame)
+    with pytest.raises(DataError, match=r"X\[0\] has the index without a name"):
+        forecast([frame, frame])
+
+
+def test_numbers_and_names_of_rows_are_left_out():
+    right = forecast(FRAME.reset_index(drop=True))
+    for names in [np.arange(60)[::-1], [f"row {k}" for k in range(60)]]:
+        np.testing.assert_array_equal(forecast(FRAME.set_axis(names)), right)
 
 
 def test_an_index_of_several_levels_is_no_row_of_samples():
