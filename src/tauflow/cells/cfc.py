@@ -107,8 +107,8 @@ class CfCCell(AbstractCell):
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw backbone and heads as ``init`` says; w_tau = 0 and A = 1 in the pure form."""
-        self.backbone.reset_parameters(self.init, self.init_gain, generator)
-        self.heads.reset_parameters(self.init, self.init_gain, generator)
+        self.backbone.draw_parameters(self.init, self.init_gain, generator)
+        self.heads.draw_parameters(self.init, self.init_gain, generator)
 
     def l2_parameters(self) -> Iterator[Tensor]:
         """Yield the kernels on which the TensorFlow code puts its L2 penalty."""

@@ -80,7 +80,7 @@ class ClosedFormHeads(FixedOptionsModule, metaclass=FixedOptionsMeta):
         return torch.cat([mask] * synaptic + [torch.ones_like(mask)] * (self.blocks - synaptic))
 
     @torch.no_grad()
-    def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
+    def draw_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw the heads; see :class:`~tauflow.cells.cfc.CfCCell` for ``style`` and ``gain``."""
         init_dense_(self.weight, self.bias, self.blocks, style, gain, generator)
         if self.mode == "pure":
@@ -325,7 +325,7 @@ class Backbone(FixedOptionsModule, metaclass=FixedOptionsMeta):
             for layer in self.dense()
         ]
 
-    def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
+    def draw_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw every layer."""
         for layer in self.dense():
             init_dense_(layer.weight, layer.bias, 1, style, gain, generator)

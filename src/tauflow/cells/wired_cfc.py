@@ -95,7 +95,7 @@ class WiredCfCCell(AbstractCell):
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw every layer's heads as ``init`` says; w_tau = 0 and A = 1 in the pure form."""
         for layer in self._list_heads():
-            layer.reset_parameters(self.init, self.init_gain, generator)
+            layer.draw_parameters(self.init, self.init_gain, generator)
 
     def l2_parameters(self) -> Iterator[Tensor]:
         """Yield the kernels on which the TensorFlow code puts its L2 penalty."""

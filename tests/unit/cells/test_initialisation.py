@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import tauflow
 from tauflow.cells import (
     MODELS,
     CfCCell,
@@ -218,3 +219,14 @@ def test_reset_keeps_parameters_trainable_and_in_place(name):
     after = {n: (id(p), p.data_ptr()) for n, p in cell.named_parameters()}
     assert before == after
     assert all(p.requires_grad and p.is_leaf for p in cell.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_part_with_reset_parameters_takes_no_arguments(name):
+    def reset(part):
+        if hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+
+    rnn = tauflow.build(name, 3, 4)
+    rnn.apply(reset)
+    assert all(p.isfinite().all() for p in rnn.parameters())
