@@ -18,6 +18,13 @@ from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
 from tauflow.zoo.models.latent_ode import LatentODE, RNNVAE
 
+from . import (
+    analysis as analysis, cells as cells, compat as compat, data as data, errors as errors,
+    estimators as estimators, evaluation as evaluation, export as export, kernels as kernels,
+    models as models, predict as predict, sequence as sequence, solvers as solvers,
+    training as training, wirings as wirings, zoo as zoo,
+)
+
 __version__: str
 
 __all__ = [

@@ -59,6 +59,11 @@ GROUPS = {
     "Discrete time": ("LSTM", "GRU", "Elman", "BidirectionalRNN"),
 }
 """Sequence modules by family, the most used first; the cells have the same names and ``Cell``."""
+PACKAGES = (
+    *("analysis", "cells", "compat", "data", "errors", "estimators", "evaluation", "export"),
+    *("kernels", "models", "predict", "sequence", "solvers", "training", "wirings", "zoo"),
+)
+"""What ``import tauflow`` makes reachable as attributes."""
 _NOT_EXPORTED = ("typing", "tauflow._internal.plugins")
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -117,7 +122,8 @@ def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
         statement = f"from {home} import (\n{_filled(sorted(names), 4)}\n)"
         lines.append(line if len(line) <= 100 else statement)
     if folder == PACKAGE:
-        lines.append("\n__version__: str")
+        again = _filled((f"{name} as {name}" for name in PACKAGES), 4)
+        lines.append(f"\nfrom . import (\n{again}\n)\n\n__version__: str")
     public = sorted(
         importlib.import_module(".".join(folder.relative_to(PACKAGE.parent).parts)).__all__
     )

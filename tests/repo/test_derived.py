@@ -28,6 +28,7 @@ reveal_type(good.cell)
 misspelt = tauflow.CfC(3, 4, backbone_unit=4)
 wrong = tauflow.CfC(3, 4, backbone_units="four")
 unknown = tauflow.CFC(3, 4)
+tauflow.data.read_csv, tauflow.estimators.SequenceClassifier, tauflow.zoo.MinGRU
 """
 
 
