@@ -24,7 +24,6 @@ ENTRY_POINT_GROUP = "tauflow.plugins"
 _ZOO: dict[str, Callable[[], object]] = {"The zoo": partial(importlib.import_module, "tauflow.zoo")}
 """What the library registers as plugins do."""
 
-_ABSENT = object()
 _started: set[str] = set()
 _finished: set[str] = set()
 _failures: dict[str, str] = {}
@@ -68,12 +67,13 @@ def find_published(module: str, name: str) -> Any:
     exported = vars(sys.modules[module])
     is_ready = hasattr(sys.modules.get("tauflow"), "__all__")
     is_special = name.startswith("_")
+    zoo: Mapping[str, Any] = {}
     if is_ready and not is_special and not _is_module(exported, name):
-        importlib.import_module("tauflow.zoo")
-    value = exported.get(name, _ABSENT)
-    if value is _ABSENT:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return value
+        zoo = vars(importlib.import_module("tauflow.zoo"))
+    if name in exported:
+        return exported[name]
+    where = f". The zoo has it: tauflow.zoo.{name}" if name in zoo else ""
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{where}")
 
 
 def _is_module(package: Mapping[str, Any], name: str) -> bool:

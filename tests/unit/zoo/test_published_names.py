@@ -45,3 +45,8 @@ def test_other_names_are_errors(module):
     with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute 'Nonsense'"):
         _ = module.Nonsense
     assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_the_error_of_a_name_that_only_the_zoo_has_says_where_it_is():
+    with pytest.raises(AttributeError, match=r"The zoo has it: tauflow\.zoo\.BRITS"):
+        _ = tauflow.BRITS
