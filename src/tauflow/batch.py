@@ -251,6 +251,23 @@ class SequenceBatch:
         return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})
 
 
+def check_batch(name: str, data: object) -> None:
+    """Raise if data are no batch.
+
+    Args:
+        name: of the argument, for the message.
+        data: what was given.
+
+    Raises:
+        DtypeError: they are a tensor, or anything else.
+    """
+    if not isinstance(data, SequenceBatch):
+        raise DtypeError(
+            f"{name} must be a tauflow.SequenceBatch, got {type(data).__name__}. Put all sequences "
+            "into one: SequenceBatch(x, y, dt), with any y if there are no targets."
+        )
+
+
 def promote_to_float32(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which to count values of another: a half one is too coarse for it."""
     return torch.promote_types(dtype, torch.float32)

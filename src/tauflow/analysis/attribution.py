@@ -23,15 +23,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_positive
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, check_batch
 from tauflow.data.imputation import forward_fill
-from tauflow.errors import ShapeError
-
-from .unwrap import check_batch
+from tauflow.errors import ArgumentError, ShapeError
 
 Answer = Callable[[SequenceBatch], Tensor]
 """A differentiable function of a batch that gives one number per sequence, (B,)."""
@@ -74,9 +72,17 @@ def integrated_gradients(
     """Return contributions of inputs, by integrated gradients.
 
     Times, masks and which inputs were measured are held fixed. Missing inputs contribute nothing.
+    The first output of a model after the last sample::
+
+        def answer(batch):
+            prediction, _ = model(batch.x, dt=batch.dt, mask=batch.mask)
+            return prediction[:, -1, 0]
+
+        integrated_gradients(answer, SequenceBatch(x, y, dt)).values  # (B, T, I)
 
     Args:
-        answer: function of a batch, such as the logit of a class.
+        answer: function of a batch that returns one number per sequence, such as the logit of a
+            class.
         batch: the sequences.
         baseline: value of each input from which contributions are counted; 0 is the mean of scaled
             inputs.
@@ -85,13 +91,15 @@ def integrated_gradients(
         max_steps: gradients to take at most in one quadrature; at least 16 are taken.
 
     Raises:
-        ArgumentError: ``batch`` is no batch.
+        ArgumentError: ``answer`` is a module.
+        DtypeError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
 
     Warns:
         UserWarning: the residual of some sequences is above the tolerance.
     """
-    check_batch("integrated_gradients", batch)
+    _check_answer("integrated_gradients", answer)
+    check_batch("integrated_gradients: batch", batch)
     check_positive(tolerance=tolerance)
     check_at_least(1, max_steps=max_steps)
     x = batch.x.detach()
@@ -153,7 +161,8 @@ def occlusion(
     """Return the decrease of an output when measured inputs are removed one at a time.
 
     Args:
-        answer: function of a batch, such as the logit of a class.
+        answer: function of a batch that returns one number per sequence, see
+            :func:`integrated_gradients`.
         batch: the sequences; x is 0 where an input is missing.
         remove: ``"value"``: the last value before it in the same sequence, and 0 before the first,
             takes its place, still as a measured one; ``"measurement"``: it is missing.
@@ -167,11 +176,13 @@ def occlusion(
         Output less the output without the input; 0 where nothing was measured.
 
     Raises:
-        ArgumentError: ``batch`` is no batch.
+        ArgumentError: ``answer`` is a module.
+        DtypeError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
         UnknownNameError: nothing can be removed so.
     """
-    check_batch("occlusion", batch)
+    _check_answer("occlusion", answer)
+    check_batch("occlusion: batch", batch)
     check_one_of(REMOVALS, remove=remove)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
     is_measured = batch.valid.unsqueeze(-1).expand_as(batch.x)
@@ -219,6 +230,15 @@ def _iter_cells(
     size = max(1, min(_BATCH_SIZE, _MAX_ELEMENTS // observed.numel()))
     for start in range(0, len(cells), size):
         yield cells[start : start + size]
+
+
+def _check_answer(where: str, answer: Answer) -> None:
+    if isinstance(answer, nn.Module):
+        raise ArgumentError(
+            f"{where}: answer is a function of a batch that returns one number per sequence, got "
+            f"the module {type(answer).__name__}. Choose one of its outputs: lambda batch: "
+            "model(batch.x, dt=batch.dt, mask=batch.mask)[0][:, -1, 0]"
+        )
 
 
 def _call(answer: Answer, batch: SequenceBatch) -> Tensor:

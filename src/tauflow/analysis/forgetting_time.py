@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_positive
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, check_batch
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
@@ -19,7 +19,7 @@ from tauflow.sequence.states import State, resolve_initial_states
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
-from .unwrap import check_batch, iter_layer_steps, resolve_observed, unwrap_forward_module
+from .unwrap import iter_layer_steps, resolve_observed, unwrap_forward_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +82,16 @@ def memory_length(
 
     Raises:
         ArgumentError: the model has no such sequence module, runs backwards too, or reads ahead;
-            what its module gets has other samples or gaps than the data; or ``data`` is empty, or
-            no batch.
+            what its module gets has other samples or time steps than the data; or ``data`` is
+            empty.
+        DtypeError: ``data`` is no batch.
     """
     check_positive(tolerance=tolerance)
     rnn = unwrap_forward_module("memory_length", model, takes_cells=False)
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: check_at_least(1, most=max_sequences)]
-    check_batch("memory_length", batch)
+    check_batch("memory_length: batch", batch)
     with evaluation_mode(model):
         inputs, start, last = _capture_module_inputs(model, rnn, batch)
         _check_same_samples(model, rnn, inputs, batch)

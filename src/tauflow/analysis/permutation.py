@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, check_batch
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.metrics import METRICS
 from tauflow.training.objectives import AnyScore, resolve_metric
@@ -50,6 +50,7 @@ def permutation_importance(
     Raises:
         DataError: see :func:`tauflow.training.evaluate`.
     """
+    check_batch("permutation_importance: batch", batch)
     check_at_least(1, repeats=repeats)
     score = resolve_metric("metric", metric, METRICS)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups

@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor
 
 from tauflow._internal.checks import missing_features_error
-from tauflow.batch import SequenceBatch
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError
@@ -48,19 +47,6 @@ def _no_recurrent_state_error(where: str, model: object, inner: object) -> Argum
         f"{where}: {name} is no network with a state that goes on from each sample of the data to "
         f"the next. {instead}."
     )
-
-
-def check_batch(where: str, data: object) -> None:
-    """Raise if data are no batch.
-
-    Raises:
-        ArgumentError: they are a tensor, or anything else.
-    """
-    if not isinstance(data, SequenceBatch):
-        raise ArgumentError(
-            f"{where}: expected a tauflow.SequenceBatch, got a {type(data).__name__}. Build one "
-            "with SequenceBatch(x, y, dt), with any y if there are no targets."
-        )
 
 
 def unwrap_forward_module(where: str, model: Any, *, takes_cells: bool = True) -> SequenceModule:

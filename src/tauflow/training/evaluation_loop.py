@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import is_readable
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, check_batch
 from tauflow.errors import ArgumentError, DataError
 
 from .denormals import flush_denormals
@@ -61,9 +61,10 @@ def evaluate(
         batch_size: sequences per forward pass.
 
     Raises:
-        DtypeError, DataError: the split is empty, no entry of it is valid, its ``y_mask`` counts
-            padding, or the metric cannot be computed from a target.
+        DtypeError, DataError: the split is no batch or empty, no entry of it is valid, its
+            ``y_mask`` counts padding, or the metric cannot be computed from a target.
     """
+    check_batch("evaluate: data", data)
     score = resolve_metric("metric", metric, METRICS)
     score.check_targets("evaluated", data)
     (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import LONG_DT, SHORT_DT
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, check_batch
 from tauflow.errors import ArgumentError, DataError, DtypeError, TimeUnitWarning
 
 from .objectives import Objectives
@@ -60,11 +60,8 @@ def resolve_splits(train: Any, valid: SequenceBatch | None, test: SequenceBatch 
         train, valid, test = train.train, train.valid, train.test
     splits = {"train": train, "valid": valid, "test": test}
     for name, data in splits.items():
-        if (data is not None or name == "train") and not isinstance(data, SequenceBatch):
-            raise DtypeError(
-                f"{name} must be a SequenceBatch, got {type(data).__name__}. Put all its "
-                "sequences into one, SequenceBatch(x, y, dt=...): the recipe batches."
-            )
+        if data is not None or name == "train":
+            check_batch(name, data)
     return splits
 
 

@@ -5,7 +5,7 @@ import torch
 import tauflow
 from tauflow import SequenceBatch
 from tauflow.analysis import integrated_gradients, occlusion, permutation_importance
-from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
+from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 
 
 def batch_of(x, observed=None, mask=None, y=None):
@@ -96,8 +96,18 @@ def test_inputs_of_a_group_are_removed_together():
 
 @pytest.mark.parametrize("method", [integrated_gradients, occlusion])
 def test_a_tensor_is_no_batch(method):
-    with pytest.raises(ArgumentError, match=rf"^{method.__name__}: .*got a Tensor"):
+    with pytest.raises(DtypeError, match=rf"^{method.__name__}: batch must .*got Tensor"):
         method(lambda b: b.x.sum((1, 2)), torch.ones(2, 3, 1))
+
+
+@pytest.mark.parametrize("method", [integrated_gradients, occlusion])
+def test_the_error_of_a_module_shows_a_function_that_is_taken(method):
+    model = tauflow.SequenceModel(tauflow.GRU(2, 4), 1)
+    batch = batch_of(torch.ones(2, 3, 2))
+    with pytest.raises(ArgumentError, match=rf"^{method.__name__}: .*SequenceModel") as error:
+        method(model, batch)
+    answer = eval(str(error.value)[str(error.value).index("lambda") :], {"model": model})
+    method(answer, batch)
 
 
 def test_an_answer_per_step_is_refused():

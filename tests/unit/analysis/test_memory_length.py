@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import tauflow
 from tauflow.analysis import lyapunov_exponents, memory_length
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, DtypeError
 from tauflow.models import WHOLE_MODELS, SequenceModel
 from tauflow.sequence import SequenceModule
 
@@ -146,7 +146,7 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
         memory_length(tauflow.LTC(2, 3, bidirectional=True), data)
     with pytest.raises(ArgumentError, match="no sequence"):
         memory_length(tauflow.LTC(2, 3), data[:0])
-    with pytest.raises(ArgumentError, match=r"expected a tauflow\.SequenceBatch, got a Tensor"):
+    with pytest.raises(DtypeError, match=r"batch must be a tauflow\.SequenceBatch, got Tensor"):
         memory_length(tauflow.LTC(2, 3), data.x)
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tauflow.batch import SequenceBatch
 from tauflow.data import DatasetCard, TaskData
 from tauflow.errors import ArgumentError, DtypeError
-from tauflow.training import Callback, Recipe, train
+from tauflow.training import Callback, Recipe, evaluate, train
 
 DATA = SequenceBatch(torch.ones(4, 3, 1), torch.ones(4, 3, 1))
 LOADER = DataLoader(TensorDataset(DATA.x, DATA.y))
@@ -34,10 +34,13 @@ def fit(**changes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"train": LOADER}, "^train must be a SequenceBatch, got DataLoader. Put all its sequen"),
-        ({"train": None}, "^train must be a SequenceBatch, got NoneType"),
-        ({"valid": LOADER}, "^valid must be a SequenceBatch, got DataLoader"),
-        ({"test": (DATA.x, DATA.y)}, "^test must be a SequenceBatch, got tuple"),
+        (
+            {"train": LOADER},
+            "^train must be a tauflow.SequenceBatch, got DataLoader. Put all",
+        ),
+        ({"train": None}, "^train must be a tauflow.SequenceBatch, got NoneType"),
+        ({"valid": LOADER}, "^valid must be a tauflow.SequenceBatch, got DataLoader"),
+        ({"test": (DATA.x, DATA.y)}, "^test must be a tauflow.SequenceBatch, got tuple"),
         ({"loss": torch.nn.MSELoss}, "^loss must .* got the class MSELoss. .*: MSELoss()"),
         ({"metric": 3}, "^metric must be a name .one of .*mse.*, a Score or a function .* got int"),
         ({"callbacks": ["csv"]}, "^callbacks must be objects of .*Callback, .* got str"),
@@ -76,3 +79,8 @@ def test_state_that_no_checkpoint_holds_is_refused():
 
     with pytest.raises(ArgumentError, match=r"_extra_state .* is a dict"):
         train(Counting(1, 1), train=DATA, recipe=Recipe(epochs=1, select="last"))
+
+
+def test_a_tensor_is_no_split_to_evaluate():
+    with pytest.raises(DtypeError, match=r"^evaluate: data must be a tauflow\.SequenceBatch"):
+        evaluate(torch.nn.Linear(2, 1), DATA.x, metric="mse")
