@@ -168,8 +168,9 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
                 happened until the first event is information, too. By default it is the time of the
                 first event.
             end: when it ended, likewise; by default at the last event.
-            ids: streams that were observed, (N,): in those without a row in X nothing happened. It
-                takes ``start`` and ``end`` for all.
+            ids: streams that were observed, (N,): in those without a row in X nothing happened, and
+                every stream with a row counts whether it is named or not. It takes ``start`` and
+                ``end`` for all.
             validation: events of other streams to choose the best epoch by, or a mapping of ``X``,
                 ``start``, ``end`` and ``ids``.
 
