@@ -194,6 +194,8 @@ class SchemaFields(FittedSchema, TableOptions):
         schema.check()
         _check_agreement(schema)
         read_summary(schema.summary)
+        if len(schema.gap_summary) not in (0, 3):
+            raise ValueError("gap_summary has another length than 3")
         return schema
 
 

@@ -22,6 +22,7 @@ _LONGER = 3.0
 _LEAST_LOG = 0.2  # deviation of logarithms, so that whole numbers 1 and 2 are not far apart
 _SHOWN = 8
 _SAME_UNIT = 0.75  # deviations by which a likely unit may miss the quartiles
+_SHARES = (0.01, 0.25, 0.5, 0.75, 0.99)
 _TIME_FACTORS = (60, 3600, 24, 1440, 86400, 7, 1000)
 _FACTORS = (1000.0, 88.4, 60.0, 18.02, 2.54, 2.205)
 
@@ -56,11 +57,18 @@ Summary = Mapping[str, tuple[float, ...]]
 
 
 def read_summary(summary: Summary) -> dict[str, FeatureSummary]:
-    """Return what :func:`summarise` returned, by feature."""
-    return {
-        name: FeatureSummary(sequences, present, low, high, deviation, tuple(quantiles))
-        for name, (sequences, present, low, high, deviation, *quantiles) in summary.items()
-    }
+    """Return what :func:`summarise` returned, by feature.
+
+    Raises:
+        ValueError: it is not what that function returns.
+    """
+    features = {}
+    for name, numbers in summary.items():
+        sequences, present, low, high, deviation, *quantiles = map(float, numbers)
+        if len(quantiles) != len(_SHARES):
+            raise ValueError(f"the summary of {name!r} has {len(quantiles)} quantiles")
+        features[name] = FeatureSummary(sequences, present, low, high, deviation, tuple(quantiles))
+    return features
 
 
 @contextmanager
@@ -116,7 +124,7 @@ def _compute_quantiles(values: Floats) -> tuple[float, ...]:
     values = values[:: -(-len(values) // _MAX_ROWS)]
     if values.min() >= 0 and (values > 0).any():
         values = values[values > 0]
-    return tuple(np.quantile(values, (0.01, 0.25, 0.5, 0.75, 0.99)).tolist())
+    return tuple(np.quantile(values, _SHARES).tolist())
 
 
 def warn_shift(

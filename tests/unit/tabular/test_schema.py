@@ -177,6 +177,9 @@ def test_json_gives_it_back(tmp_path, frame):
         ({"gap": 1e308}, "gap must be a number from 1e-30 to 1e.30, got 1e.308"),
         ({"task": "guess"}, "no schema that to_json wrote .*task"),
         ({"colour": 1}, "no schema that to_json wrote"),
+        ({"summary": {"a": [1.0] * 11}}, "no schema that to_json wrote .*6 quantiles"),
+        ({"summary": {"a": [1.0] * 3}}, "no schema that to_json wrote"),
+        ({"gap_summary": [1.0, 2.0]}, "no schema that to_json wrote .*gap_summary"),
     ],
 )
 def test_other_files_are_refused(tmp_path, change, message):
