@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from tauflow.errors import TauflowError
 from .cell_values import Floats, Indices
 from .column_profile import (
     CLOCK,
+    DURATIONS,
     EMPTY,
     INTEGERS,
     TEXT,
@@ -169,6 +170,8 @@ class _Describer:
             if column is not None and role not in self.known:
                 self.options[role] = column.name
                 self.roles[column.name] = Role(role, format_count(column.count, "different value"))
+        if keys.time is not None and keys.time.kind == CLOCK:  # which never turns back in an id
+            self.by_name[keys.time.name] = replace(keys.time, kind=DURATIONS)
         if keys.long is not None and "long" not in self.known:
             self.options["long"] = keys.long
             self.roles |= dict(zip(keys.long, (Role("variable"), Role("value")), strict=True))
@@ -190,6 +193,8 @@ class _Describer:
         for role in {"id", "time"} - self.known.keys():
             if self.options.get(role) in parts:
                 del self.roles[self.options.pop(role)]
+        if "time" not in self.options and "time_format" not in self.known:
+            self.options.pop("time_format", None)
         lower = [name.lower() for name in spread]
         if {"year", "month", "day"} <= {*lower} <= {*PARTS}:
             renamed = "" if lower == spread else ".rename(columns=str.lower)"
@@ -286,7 +291,8 @@ class _Describer:
         values = np.arange(len(self.frame)) * 1.0
         if keys.time is not None and keys.time.values is not None:
             values = keys.time.values
-            if "duplicates" not in self.known and keys.unique < 1 and self.problem is None:
+        if keys.time is not None and self.problem is None:
+            if "duplicates" not in self.known and keys.unique < 1:
                 numbers = any(column.is_number for column in self.profiles)
                 self.options["duplicates"] = "mean" if numbers else "last"
             order = np.argsort(group, kind="stable")

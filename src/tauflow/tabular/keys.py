@@ -109,11 +109,13 @@ class KeySearch:
 
     def choose(self) -> Keys:
         """Return which columns are ids, times, variable and value."""
+        has_dates = any(column.kind == DATES for column in self.free)
         times = [
-            column for column in self.free if column.values is not None and column.kind != CLOCK
-        ]
-        times = [
-            column for column in times if is_time_name(column.name) or not column.is_row_number
+            column
+            for column in self.free
+            if column.values is not None
+            and (is_time_name(column.name) or not column.is_row_number)
+            and not (column.kind == CLOCK and has_dates)
         ]
         if "time" in self.known:
             times = [self.by_name[self.known["time"]]] if self.known["time"] else []
@@ -175,6 +177,8 @@ class KeySearch:
         is_plain = not (named or time.is_time)
         if is_plain and not is_said and is_id_name(time.name):
             return None
+        if time.kind == CLOCK and not is_said and (id_ is None or (steps < 0).any()):
+            return None  # a time of day; what never turns back within an id has elapsed
         unique, long = self.count_unique(id_, time), None
         if self.known.get("long"):
             long = tuple(self.known["long"])
@@ -257,9 +261,17 @@ class KeySearch:
         if beside and alone > 0.99:
             return None
         together = self.count_unique(owner, *names)
-        return (
-            [column.name for column in names] if together > alone + 0.01 or chosen is None else None
-        )
+        if chosen is None or together > alone + 0.01 or self._turns_back(owner, chosen):
+            return [column.name for column in names]
+        return None
+
+    @staticmethod
+    def _turns_back(owner: ColumnProfile | None, time: ColumnProfile) -> bool:
+        """Whether times run backwards in the rows of an id."""
+        assert time.values is not None
+        codes = np.zeros(len(time.codes), np.int64) if owner is None else owner.codes
+        order = np.argsort(codes, kind="stable")
+        return bool(((np.diff(time.values[order]) < 0) & (np.diff(codes[order]) == 0)).any())
 
 
 def find_part(column: ColumnProfile) -> str:

@@ -466,6 +466,45 @@ def test_a_date_and_a_time_of_day_are_to_be_joined(clock):
     assert (joined == times).all()
 
 
+NIGHTS = pandas.Timestamp("2024-03-01 20:00") + pandas.to_timedelta(np.arange(6) * 90, "min")
+
+
+def nights(**columns):
+    """Return rows of people who are observed over midnight, each at the same times."""
+    columns = {name: np.tile(values, 12) for name, values in columns.items()}
+    return pandas.DataFrame({"subject": ids(12, 6), **columns, "pulse": walk(72)})
+
+
+@pytest.mark.parametrize(
+    ("frame", "names"),
+    [
+        (
+            nights(**{unit: getattr(NIGHTS, unit) for unit in ("year", "month", "day", "hour")}),
+            "'year', 'month', 'day', 'hour'",
+        ),
+        (
+            nights(date=NIGHTS.strftime("%m/%d/%Y"), clock=NIGHTS.strftime("%I:%M %p")),
+            "'date', 'clock'",
+        ),
+    ],
+    ids=["parts", "clock"],
+)
+def test_hours_that_turn_back_within_an_id_are_no_time(frame, names):
+    description = describe_table(frame, {})
+    assert f"spread over the columns {names}" in description.problem
+    assert not {"time", "sort", "time_format"} & description.options.keys()
+
+
+def test_hours_and_minutes_that_never_turn_back_within_an_id_have_elapsed():
+    elapsed = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in np.arange(6) * 90 + 7]
+    options = describe_table(nights(time=elapsed), {}).options
+    assert (options["time"], options["time_format"]) == ("time", "elapsed")
+    description = describe_table(nights(time=elapsed), {})
+    np.testing.assert_allclose(description.gaps, 1.5)
+    over_midnight = describe_table(nights(time=NIGHTS.strftime("%H:%M")), {})
+    assert over_midnight.roles["time"].reason == "holds times of day"
+
+
 def test_what_is_called_id_is_the_id_in_any_order():
     frame = patients("id").sort_values("crp", ignore_index=True)
     description = describe_table(frame, {})
