@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test full lint types kernels-1 kernels-2 unit quick robustness library docs install clean
 
 demo: $(INSTALLED)
-	$(BIN)/tauflow run pendulum
+	$(BIN)/tauflow run pendulum --epochs 50
 
 # While two processes compile the kernels, which tests would wait for, a third one, which would take
 # longest, installs what tests need and checks style and types.
