@@ -143,9 +143,11 @@ def to_object_array(cells: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
-def to_numbers(values: NDArray[Any]) -> tuple[Floats, Bools]:
-    """Return objects as numbers, NaN where missing, and which are no numbers, (R,) each."""
-    codes, cells = factorize(values)
+def to_numbers(codes: Indices, cells: Sequence[Any]) -> tuple[Floats, Bools]:
+    """Return cells as numbers, NaN where missing, and which are no numbers, (R,) each.
+
+    They are given as :func:`factorize` returns them.
+    """
     numbers = [parse_boolean(cell) for cell in cells]
     if None in numbers:
         numbers = [parse_number(cell) for cell in cells]

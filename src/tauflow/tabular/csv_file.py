@@ -2,10 +2,9 @@
 
 import csv
 import io
-import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,10 @@ from .cell_values import (
     MAX_SHOWN_LENGTH,
     MISSING_TEXTS,
     Indices,
+    factorize,
+    find_missing,
     is_missing_text,
-    map_cells,
+    to_object_array,
 )
 from .file_content import InMemoryFile, read_content
 from .frame import Frame
@@ -66,8 +67,7 @@ def read_csv_table(
     file = _CsvReader(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
     header = file.read_header()
     text = {place for place, name in enumerate(header) if name in names or delimiter == decimal}
-    columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
-    return Frame(str(path), dict(zip(header, columns, strict=True)), numbers, is_file=True)
+    return file.read_frame(decimal, text, [*MISSING_TEXTS, *na_values])
 
 
 @dataclass
@@ -170,76 +170,108 @@ class _CsvReader:
             f"separated by {signs}. {advice}"
         )
 
-    def read_columns(
-        self, decimal: str, text: set[int], na_values: Sequence[str]
-    ) -> tuple[list[NDArray[Any]], Indices]:
-        """Return columns and the number of each row.
+    def read_frame(self, decimal: str, text: set[int], na_values: Sequence[str]) -> Frame:
+        """Return the table, read once where every line is a row, as nearly all files have it.
 
-        pandas fills short rows up and cuts long ones off, so that rows that may not be plain are
-        checked here.
+        pandas fills short rows up, so that rows without a last cell are looked at again; and long
+        ones off, if the first is one.
 
         Raises:
             DataError: see :meth:`check_rows`; or pandas cannot read the file.
         """
-        pandas = require("pandas", extra="tables")
-        skipped: list[int] = []
-        numbers = np.arange(self._count_plain_rows()) + self.header_row + 1
-        if not len(numbers):
-            numbers, skipped = self.check_rows()
-        older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
+        if self._seems_plain():
+            try:
+                frame = self._parse(decimal, text, na_values, ())
+            except _get_parse_errors():
+                pass  # the strict reader says in which row
+            else:
+                if not self._has_odd_rows(frame):
+                    return frame
+                del frame
+        numbers, empty = self.check_rows()
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pandas.errors.ParserWarning)
-                frame = pandas.read_csv(
-                    io.BytesIO(self.content),
-                    sep=self.delimiter,
-                    header=None,
-                    names=range(len(self.header)),
-                    skiprows=[*range(self.header_row), *skipped],
-                    skip_blank_lines=False,
-                    index_col=False,
-                    dtype=dict.fromkeys(text, object),
-                    keep_default_na=False,
-                    na_values=na_values,
-                    decimal=decimal,
-                    low_memory=False,
-                    **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
-                )
+            frame = self._parse(decimal, text, na_values, empty)
             if len(frame) != len(numbers):
                 raise ValueError(f"{len(frame)} of {format_count(len(numbers), 'row')}")
-        except (ValueError, OverflowError, pandas.errors.ParserWarning) as error:
-            self.check_rows()
+        except _get_parse_errors() as error:
             raise DataError(
                 f"{self.path} cannot be read as CSV ({error}). Write it again."
             ) from error
-        columns = []
-        for _, series in frame.items():
-            values = series.to_numpy()
-            columns.append(values if values.dtype.kind in "iufb" else map_cells(values, _tidy))
-        return columns, numbers
+        return replace(frame, row_numbers=numbers)
 
-    def _count_plain_rows(self) -> int:
-        """Return the number of rows if each line is one, with as many cells as expected; else 0."""
+    def _parse(
+        self, decimal: str, text: set[int], na_values: Sequence[str], empty: Sequence[int]
+    ) -> Frame:
+        """Return what pandas reads, with text tidied, without records that hold nothing."""
+        pandas = require("pandas", extra="tables")
+        older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
+        options = {
+            "sep": self.delimiter,
+            "header": None,
+            "names": range(len(self.header)),
+            "skiprows": [*range(self.header_row), *empty] if empty else self.header_row,
+            "skip_blank_lines": False,
+            "index_col": False,
+            "dtype": dict.fromkeys(text, object),
+            "keep_default_na": False,
+            "na_values": na_values,
+            "decimal": decimal,
+            **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            warnings.simplefilter("error", pandas.errors.DtypeWarning)
+            try:
+                read = pandas.read_csv(io.BytesIO(self.content), **options)
+                is_uniform = not any(map(_may_have_been_integers, read.items()))
+            except pandas.errors.DtypeWarning:
+                is_uniform = False
+            if not is_uniform:  # of a column whose parts have several types, all of it decides
+                read = pandas.read_csv(io.BytesIO(self.content), low_memory=False, **options)
+        tidied = {
+            name: _tidy(series) for name, (_, series) in zip(self.header, read.items(), strict=True)
+        }
+        return Frame(
+            str(self.path),
+            {name: values for name, (values, _) in tidied.items()},
+            np.arange(len(read)) + self.header_row + 1,
+            is_file=True,
+            factorized={name: (values, *of) for name, (values, of) in tidied.items() if of},
+        )
+
+    def _find_first_row(self) -> int:
+        """Return where the row after the names begins, if each line is a row."""
         start = 0
         for _ in range(self.header_row):
             start = self.content.find(b"\n", start) + 1
-        sign = self.delimiter.encode()
-        empty = rb"\n[\s%b]*(\n|\Z)" % re.escape(sign)
-        if not start or start == len(self.content) or b'"' in self.content or len(sign) > 1:
-            return 0
-        returns = self.content.count(b"\r")  # which end rows, too
-        if returns and returns != self.content.count(b"\r\n"):
-            return 0
-        tail = self.content[-3:]
-        spaces = tail[len(tail.rstrip()) :]
-        if spaces not in (b"", b"\n", b"\r\n"):
-            return 0
-        end = len(self.content) - len(spaces)
-        if re.compile(empty).search(self.content, start - 1, end):
-            return 0
-        lines = self.content.count(b"\n", start) + (not self.content.endswith(b"\n"))
-        cells = self.content.count(sign, start) + lines
-        return lines if cells == lines * len(self.header) else 0
+        return start or len(self.content)
+
+    def _seems_plain(self) -> bool:
+        """Whether each line may be a row: nothing is quoted, and the first has all cells."""
+        sign, start = self.delimiter.encode(), self._find_first_row()
+        if b'"' in self.content or len(sign) > 1:
+            return False
+        # A return without a new line ends a row, too.
+        if b"\r" in self.content and self.content.replace(b"\r\n", b"").count(b"\r"):
+            return False
+        end = self.content.find(b"\n", start) % (len(self.content) + 1)
+        return self.content.count(sign, start, end) == len(self.header) - 1 and start < end
+
+    def _has_odd_rows(self, frame: Frame) -> bool:
+        """Whether a row, of a file whose lines are rows, is empty or lacks its last cells."""
+        missing = np.flatnonzero(frame.find_missing(self.header[-1]))
+        if not missing.size:
+            return False
+        empty = np.ones(len(missing), np.bool_)
+        for values in frame.columns.values():
+            empty &= find_missing(values[missing])
+        if empty.any():
+            return True
+        content = np.frombuffer(self.content, np.uint8)[self._find_first_row() :]
+        ends = np.append(np.flatnonzero(content == ord("\n")), len(content))[: len(frame)]
+        starts = np.append(0, ends[:-1] + 1)
+        cells = np.add.reduceat(content == ord(self.delimiter), starts, dtype=np.int32)
+        return bool((cells[missing] != len(self.header) - 1).any())
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.
@@ -286,8 +318,36 @@ class _CsvReader:
             )
 
 
-def _tidy(cell: Any) -> Any:
-    """Return text without spaces at its ends, ``None`` of what is missing."""
-    if not isinstance(cell, str):
-        return cell  # a boolean beside missing values
-    return None if is_missing_text(cell := cell.strip()) else cell
+def _tidy(series: Any) -> tuple[NDArray[Any], tuple[Indices, list[Any]] | None]:
+    """Return a column as an array, and of text which of its different cells each row holds.
+
+    Text has no spaces at its ends, and what is missing is ``None``.
+    """
+    if series.dtype.kind in "iufb":
+        return series.to_numpy(), None
+    if series.dtype == object:
+        codes, cells = factorize(series.to_numpy())
+    else:
+        codes, different = series.factorize()
+        cells = different.tolist()
+    places: dict[Any, int] = {}
+    of_each = list[int]()
+    for cell in cells:
+        tidied = cell.strip() if isinstance(cell, str) else cell  # a boolean beside missing values
+        is_missing = isinstance(cell, str) and is_missing_text(tidied)
+        of_each.append(-1 if is_missing else places.setdefault(tidied, len(places)))
+    if series.dtype == object and list(places) == cells:
+        return series.to_numpy(), (codes, cells)
+    codes = np.array([*of_each, -1])[codes]
+    return to_object_array([*places, None])[codes], (codes, list(places))
+
+
+def _may_have_been_integers(column: tuple[Any, Any]) -> bool:
+    """Whether a column, a name and cells, are floating point, and some were larger integers."""
+    values = column[1].to_numpy() if column[1].dtype.kind == "f" else np.zeros(1)
+    return bool(max(np.fmax.reduce(values), -np.fmin.reduce(values)) >= 2**63)
+
+
+def _get_parse_errors() -> tuple[type[Exception], ...]:
+    pandas = require("pandas", extra="tables")
+    return ValueError, OverflowError, pandas.errors.ParserWarning

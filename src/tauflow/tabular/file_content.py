@@ -15,7 +15,7 @@ MAX_LINE_BYTES = 1 << 25
 """Bytes of a line, beyond which a file is no table."""
 MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 1 << 25, 100
 """Bytes that any packed file may unpack to, and how many for each that it has."""
-_BLOCK_BYTES = 1 << 20  # bytes read together
+_BLOCK_BYTES = 1 << 18  # bytes read together: larger pieces of memory are kept when freed
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _OTHER_FORMATS = (
     (

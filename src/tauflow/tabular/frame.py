@@ -31,7 +31,6 @@ from .cell_values import (
     factorize,
     find_missing,
     is_number,
-    is_text,
     map_cells,
     parse_number,
     to_numbers,
@@ -62,6 +61,7 @@ class Frame:
         index_names: names of the index of a data frame, which is not read.
         lengths: rows of each sequence of a list or array, which come one after the other.
     """
+        factorized: columns that were factorized: each as it was, its codes and different cells.
 
     where: str
     columns: Mapping[str, NDArray[Any]]
@@ -78,6 +78,7 @@ class Frame:
     lengths: Indices | None = None
 
     def __len__(self) -> int:
+    factorized: dict[str, tuple[NDArray[Any], Indices, list[Any]]] = field(default_factory=dict)
         return len(self.row_numbers)
 
     def check_name(self, column: str, role: str) -> str:
@@ -164,12 +165,24 @@ class Frame:
 
     def find_missing(self, column: str) -> Bools:
         """Return where a column has no value, (R,)."""
-        return find_missing(self.columns[column])
+        values = self.columns[column]
+        if values.dtype.kind == "O":
+            return np.asarray(self.factorize(column)[0] < 0)
+        return find_missing(values)
 
-    def list_cells(self, column: str, rows: Indices | None = None) -> list[Any]:
-        """Return the different cells that a column has, in some rows, by default all."""
-        values = self.columns[column] if rows is None else self.columns[column][rows]
-        return factorize(values[~find_missing(values)])[1]
+    def factorize(self, column: str) -> tuple[Indices, list[Any]]:
+        """Return :func:`~tauflow.tabular.cell_values.factorize` of a column, which is kept."""
+        values = self.columns[column]
+        if values.dtype.kind == "f":  # of which nearly all differ
+            return factorize(values)
+        known = self.factorized.get(column)
+        if known is None or known[0] is not values:
+            known = self.factorized[column] = (values, *factorize(values))
+        return known[1:]
+
+    def list_cells(self, column: str) -> list[Any]:
+        """Return the different cells that a column has."""
+        return self.factorize(column)[1]
 
     def describe_dtypes(self) -> dict[str, str]:
         """Return what each column holds, by its type alone."""
@@ -190,10 +203,12 @@ class Frame:
 
     def check_no_containers(self, column: str) -> None:
         """Raise :class:`DataError` if a cell of a column holds several values, such as a list."""
-        values = self.columns[column]
-        if values.dtype.kind != "O" or is_text(values):
+        if self.columns[column].dtype.kind != "O":
             return
-        for row, cell in enumerate(values.tolist()):
+        codes, cells = self.factorize(column)
+        for code, cell in enumerate(cells):
+            if isinstance(cell, str):
+                continue
             try:
                 hash(cell)
             except TypeError as error:
@@ -209,12 +224,13 @@ class Frame:
 
         Raises:
             DataError: a cell is not a finite number of single precision, or the column holds dates
+                row = int(np.argmax(codes == code))
                 or durations.
         """
         values = self.columns[column]
         check_no_datetimes(f"{self.where}, column {column!r}", values.dtype)
         if values.dtype.kind == "O":
-            numbers, wrong = to_numbers(values)
+            numbers, wrong = to_numbers(*self.factorize(column))
             if wrong.any():
                 raise self._not_a_number_error(int(np.argmax(wrong)), column)
         else:
@@ -230,7 +246,7 @@ class Frame:
         Raises:
             DataError: a cell holds a control character: names are drawn and printed.
         """
-        codes, cells = factorize(self.columns[column])
+        codes, cells = self.factorize(column)
         texts, places = list[str](), dict[str, int]()
         of_each = [places.setdefault(str(cell), len(places)) for cell in cells]
         texts = list(places)

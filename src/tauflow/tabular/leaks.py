@@ -58,15 +58,19 @@ def make_leak_notes(
     )
     targets = pandas.DataFrame(np.where(known, y, np.nan), columns=list(schema.targets))
     scores: dict[str, list[Floats]] = {name: [] for name in schema.targets}
-    used = len(places) if target.per_step else len(train.rows)
-    width = max(1, _MAX_ELEMENTS // max(1, used))
+    chosen = train if target.per_step else train.select(places)
+    used = rows[places] if target.per_step else chosen.rows
+    width = max(1, _MAX_ELEMENTS // max(1, len(used)))
     for first in range(0, x.shape[1], width):  # a few at a time, as tables may be large
-        part, these = slice(first, first + width), rows[places] if target.per_step else train.rows
-        values = np.where(observed[these, part], x[these, part], np.nan).astype(np.float64)
-        frame = pandas.DataFrame(values)
-        if not target.per_step:
-            frame = frame.groupby(train.sequence_index).last().iloc[places]
-        frame = frame.reset_index(drop=True)
+        part = slice(first, first + width)
+        is_there, these = observed[used, part], used
+        if not target.per_step:  # the last row of each sequence that has a value
+            places_of = np.where(is_there, np.arange(len(used))[:, None], -1)
+            these = np.maximum.reduceat(places_of, chosen.starts)
+            is_there, these = these >= 0, used[these]
+        columns = np.arange(first, first + is_there.shape[1])
+        values = x[these, part] if target.per_step else x[these, columns]
+        frame = pandas.DataFrame(np.where(is_there, values, np.nan).astype(np.float64))
         for name, frames in scores.items():
             column = targets[name].dropna()
             frames.append(compute(frame.loc[column.index], column).to_numpy())

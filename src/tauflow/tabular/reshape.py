@@ -251,7 +251,7 @@ class _RowMerger:
         if column in self.frame.categorical:  # whose codes have no mean
             return None
         if values.dtype.kind == "O":
-            numbers, wrong = to_numbers(values)
+            numbers, wrong = to_numbers(*factorize(values))
             return None if wrong.any() else numbers
         return values.astype(np.float64) if values.dtype.kind in "biuf" else None
 

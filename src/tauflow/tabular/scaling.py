@@ -48,12 +48,12 @@ def scale_inputs(
         transformed = scaler.transform_columns(first, columns[part])
         absent = np.isnan(transformed)
         with np.errstate(over="ignore"):
-            scaled[:, part] = np.where(absent, 0.0, transformed).T
-        observed[:, part] = ~absent.T
-        far = np.isinf(scaled[:, part]).any(axis=0)
+            held = np.where(absent, 0.0, transformed).astype(dtype)
+        scaled[:, part], observed[:, part] = held.T, ~absent.T
+        far = np.isinf(held)
         if far.any():
-            place = first + int(np.argmax(far))
-            row = int(np.argmax(np.isinf(scaled[:, place])))
+            here = int(np.argmax(far.any(axis=1)))
+            place, row = first + here, int(np.argmax(far[here]))
             raise DataError(
                 f"{names[place]!r} is {columns[place][row]:.4g} in a row, too far from the "
                 f"{scaler.mean[place]:.4g} +- {scaler.scale[place]:.4g} of the training split for "

@@ -14,7 +14,6 @@ from .cell_values import (
     Floats,
     Indices,
     check_no_datetimes,
-    factorize,
     parse_boolean,
     parse_exact_number,
 )
@@ -156,9 +155,9 @@ def encode_classes(
     if kind == TEXT_LABELS:
         table.texts(column)  # which refuses what cannot be printed
         key = str
-    codes, cells = factorize(table.columns[column][rows])
+    codes, cells = table.factorize(column)
     places: dict[Any, int] = {}
-    codes = np.array([places.setdefault(key(cell), len(places)) for cell in cells])[codes]
+    codes = np.array([places.setdefault(key(cell), len(places)) for cell in cells])[codes[rows]]
     different: list[Any] = list(places)
     is_bool = kind == BOOLEAN_LABELS and None not in different
     names = list(map(str, map(bool, different) if is_bool else different))

@@ -182,8 +182,8 @@ def _check_classes(options: TableOptions, target: Target, splits: Mapping[str, S
         columns[label.name] = replace(target, y=y, known=known, outputs=label.classes)
     for column, classes in columns.items():
         trained = _find_classes(classes, splits["train"])
-        for part, sequences in splits.items():
-            present = _find_classes(classes, sequences)
+        for part in [name for name in splits if name != "train"]:
+            present = _find_classes(classes, splits[part])
             new = {code: name for code, name in present.items() if code not in trained}
             if new:
                 names = [repr(classes.outputs[code]) for code in new]

@@ -186,3 +186,34 @@ def test_cells_are_those_of_a_strict_reader(cells, role, more, tmp_path):
                 assert frame.find_missing(name)[place]
             else:
                 assert str(held).lower() == cell.lower() or held == float(cell)
+
+
+@pytest.mark.parametrize(
+    ("early", "late"), [("01", "x"), ("True", "no"), ("3", str(2**64 - 1)), ("", "x"), ("1", "")]
+)
+def test_all_of_a_long_column_decides_what_it_holds(tmp_path, early, late):
+    count = 300_000  # more rows than pandas reads together
+    (tmp_path / "v.csv").write_text("a,b\n" + f"1,{early}\n" * count + f"1,{late}\n")
+    (tmp_path / "short.csv").write_text(f"a,b\n1,{early}\n1,{late}\n")
+    long, short = (read_csv_table(tmp_path / name).columns["b"] for name in ("v.csv", "short.csv"))
+    assert long.dtype == short.dtype
+    assert list(map(repr, long[[0, -1]])) == list(map(repr, short))
+
+
+@pytest.mark.parametrize("row", ["1,2", "1,2,", "", ",,", "1,,", "1,2,3,4"])
+@pytest.mark.parametrize("place", [1, 2, 3])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_rows_count_as_in_a_strict_reader(tmp_path, row, place, end):
+    lines = ["a,b,c", "1,2,3", "4,5,6"]
+    lines.insert(place, row)
+    (tmp_path / "v.csv").write_bytes(end.join([*lines, ""]).encode())
+    records = list(csv.reader(lines))
+    cells = [len(cells) for cells in records if any(cells)]
+    if set(cells) != {3}:
+        with pytest.raises(DataError, match=f"row {place + 1} has {len(records[place])} cells"):
+            read_csv_table(tmp_path / "v.csv")
+        return
+    filled = [number for number, cells in enumerate(records, start=1) if any(cells)][1:]
+    table = read_csv_table(tmp_path / "v.csv")
+    assert table.row_numbers.tolist() == filled
+    assert [float(records[n - 1][0]) for n in filled] == table.columns["a"].tolist()
