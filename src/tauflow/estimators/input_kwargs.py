@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import OptionError
+from tauflow.tabular.sequence_tables import TABLE_ARGUMENTS
 
 
 class InputKwargs(TypedDict, total=False):
@@ -40,7 +41,7 @@ duplicates: several values at one time of an id: ``"error"``, the default; their
     ``"last"`` one; known after ``fit``.
 """.strip()
 ARRAY_KWARGS = ("dt", "t", "lengths")
-TABLE_KWARGS = ("id", "time", "long", "static", "duplicates")
+TABLE_KWARGS = TABLE_ARGUMENTS
 INPUT_KWARGS = (*ARRAY_KWARGS, *TABLE_KWARGS)
 F = TypeVar("F", bound=Callable[..., Any])
 

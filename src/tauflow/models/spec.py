@@ -133,7 +133,7 @@ def build_model(
     if static and not card.static_inputs:
         raise OptionError(
             f"static_to_head is for data with static inputs, and {card.name!r} has none. Name "
-            "their columns (--static), or leave it out."
+            "their columns, static= (--static), or leave it out."
         )
     body = entry.build(width, size, **options)
     return SequenceModel(

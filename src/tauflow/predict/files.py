@@ -82,8 +82,8 @@ def load_predictor(path: str | Path) -> "Predictor":
         path = Path(path)
         if (path / "estimator.safetensors").is_file():
             raise DataNotFoundError(
-                f"{path} holds a forecaster for any time. Use --at, or load it by "
-                "tauflow.estimators.SequenceForecaster.load."
+                f"{path} holds a forecaster for any time. Predict with 'tauflow predict --at', or "
+                "load it by tauflow.estimators.SequenceForecaster.load."
             )
         if not (path / PREDICTOR).is_file():
             if within := sorted(folder.parent for folder in path.glob(f"*/{PREDICTOR}")):

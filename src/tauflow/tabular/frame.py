@@ -55,13 +55,14 @@ class Frame:
             in.
         is_training_data: whether it is read to learn from: targets, groups and parts are needed,
             and who gave it can pass options, such as ``sort``, that a message advises.
+        arguments: names of those of an estimator, for which it is read, that messages may advise.
         merged_count: how many rows, or values of a long table, were merged into others of the same
             time.
         notes: what a reader must know of how the cells were read.
         index_names: names of the index of a data frame, which is not read.
         lengths: rows of each sequence of a list or array, which come one after the other.
-    """
         factorized: columns that were factorized: each as it was, its codes and different cells.
+    """
 
     where: str
     columns: Mapping[str, NDArray[Any]]
@@ -72,13 +73,14 @@ class Frame:
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     time_zones: Mapping[str, str] = field(default_factory=dict)
     is_training_data: bool = True
+    arguments: tuple[str, ...] = ()
     merged_count: int = 0
     notes: tuple[str, ...] = ()
     index_names: tuple[str, ...] = ()
     lengths: Indices | None = None
+    factorized: dict[str, tuple[NDArray[Any], Indices, list[Any]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-    factorized: dict[str, tuple[NDArray[Any], Indices, list[Any]]] = field(default_factory=dict)
         return len(self.row_numbers)
 
     def check_name(self, column: str, role: str) -> str:
@@ -140,9 +142,14 @@ class Frame:
         passed = " Or pass decimal=',' (--decimal)." * is_passed
         return f"Write numbers without signs between thousands, and decimals with a point.{passed}"
 
-    def format_option_advice(self, option: str) -> str:
-        """Return the words for another way out, an option, where one can be passed."""
-        return f", or pass {option}" if self.is_training_data else ""
+    def format_option_advice(self, name: str, values: str, flag: str) -> str:
+        """Return the words for another way out, an option, where one can be passed.
+
+        An estimator has an argument, and no flag of the command line.
+        """
+        if not (self.is_training_data or name in self.arguments):
+            return ""
+        return f", or pass {name}={values}" + f" ({flag})" * self.is_training_data
 
     def get_number_advice(self, value: Any, row: int, column: str) -> str:
         """Return what to do about text that may mean a missing value, or a number."""
@@ -150,6 +157,11 @@ class Frame:
             return (
                 f"If {value!r} means a missing value, pass na_values=[{value!r}] "
                 f"(--missing={shlex.quote(value)}), or leave the column out."
+            )
+        if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.arguments:
+            return (
+                f"If {value!r} means a missing value, leave the cell empty: "
+                f"table.replace({value!r}, None)."
             )
         return self.get_decimal_advice(row, column)
 
@@ -212,6 +224,7 @@ class Frame:
             try:
                 hash(cell)
             except TypeError as error:
+                row = int(np.argmax(codes == code))
                 raise DataError(
                     f"{self.describe_value(row, column)} ({type(cell).__name__}), expected one "
                     "value. Make a column of each value, or leave the column out."
@@ -224,7 +237,6 @@ class Frame:
 
         Raises:
             DataError: a cell is not a finite number of single precision, or the column holds dates
-                row = int(np.argmax(codes == code))
                 or durations.
         """
         values = self.columns[column]

@@ -177,9 +177,10 @@ def _check_order(
     )
     whose = _format_id(id, sequences.ids[owners[place]])
     several = ""
-    if table.is_training_data and not id:
+    if not id and (table.is_training_data or "id" in table.arguments):
+        flag = " (--id)" if table.is_training_data else "='...'"
         several = (
-            " If rows are of several sequences, name the column that tells them apart: id (--id)."
+            f" If rows are of several sequences, name the column that tells them apart: id{flag}."
         )
     if not wrong.size:
         raise TimeError(
@@ -187,7 +188,7 @@ def _check_order(
             "precision cannot hold. Correct it, or give times in another unit."
         )
     if gaps[place] == 0:
-        merging = table.format_option_advice("duplicates='mean' or 'last' (--duplicates)")
+        merging = table.format_option_advice("duplicates", "'mean' or 'last'", "--duplicates")
         raise TimeError(
             f"{holds}, the same time as {distance} of {whose}. Put what was measured at one time "
             f"into one row{merging}.{several}"
@@ -195,7 +196,7 @@ def _check_order(
     raise TimeError(
         f"{holds}, before {table.format_value(before, time)} of {distance} of {whose}: time runs "
         "backwards. "
-        f"Sort the rows by time{table.format_option_advice('sort=True (--sort)')}.{several}"
+        f"Sort the rows by time{table.format_option_advice('sort', 'True', '--sort')}.{several}"
     )
 
 

@@ -109,17 +109,26 @@ def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     return tuple(form for form in fitting if "%B" not in form) or tuple(fitting)
 
 
-def get_format_advice(cells: Sequence[Any]) -> str:
-    """Return which ``time_format`` to give for cells that are not read as times, if any is."""
+def get_format_advice(cells: Sequence[Any], *, is_option: bool = True) -> str:
+    """Return which ``time_format`` to give for cells that are not read as times, if any is.
+
+    Where that is no option, it is pandas that reads them.
+    """
     formats = infer_time_formats(cells)
     if not formats:
         return ""
+    if formats == (ELAPSED,) and not is_option:
+        return "If these are elapsed hours and minutes, convert them by pandas.to_timedelta."
     if formats == (ELAPSED,):
         return (
             "If these are elapsed hours and minutes, pass time_format='elapsed' (--time-format "
             "elapsed); join times of day to their dates by pandas.to_datetime(date + ' ' + clock)."
         )
     option = f"time_format={formats[0]!r} (--time-format {shlex.quote(formats[0])})"
+    if not is_option:
+        option = f"pandas.to_datetime(..., format={formats[0]!r})"
+    if len(formats) == 1 and not is_option:
+        return f"The column looks like dates of the form {formats[0]!r}: convert it by {option}."
     if len(formats) == 1:
         return f"The column looks like dates of the form {formats[0]!r}: pass {option}."
     forms = " or ".join(map(repr, formats))

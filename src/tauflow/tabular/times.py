@@ -289,8 +289,8 @@ def _has_offset(cell: Any) -> bool:
 def _time_error(frame: Frame, column: str, row: int, expected: str) -> TimeError:
     values = frame.columns[column]
     form = ""
-    if frame.is_training_data:
-        form = get_format_advice(factorize(values)[1])
+    if frame.is_training_data or frame.arguments:
+        form = get_format_advice(factorize(values)[1], is_option=frame.is_training_data)
     advice = form or frame.get_decimal_advice(row, column) or "Correct it, or remove the row."
     text = frame.format_value(row, column)
     if _LEAP_SECOND.fullmatch(text):

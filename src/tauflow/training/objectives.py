@@ -329,7 +329,7 @@ def _resolve_metrics(data: TaskSplits, requested: Sequence[str]) -> MetricChoice
     if names[0] in SINGLE_CLASS_METRICS and get_positive_class(data) == 0:
         notes = (
             f"{names[0]} is of {data.card.targets[0]!r} in the report, the rarer class, and of "
-            f"{data.card.targets[1]!r} where it selects the epoch. --metric auroc is of both.",
+            f"{data.card.targets[1]!r} where it selects the epoch. auroc is of both.",
         )
     return MetricChoice(names[0], tuple(names), notes)
 

@@ -6,8 +6,14 @@ import pytest
 from irregular_samples import SMALL, sequences
 
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
-from tauflow.errors import ArgumentError, DataError, ModelFileError, UnknownNameError
-from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.errors import ArgumentError, DataError, ModelFileError, TimeError, UnknownNameError
+from tauflow.estimators import (
+    SequenceClassifier,
+    SequenceForecaster,
+    SequenceImputer,
+    SequenceRegressor,
+    SequenceSurvival,
+)
 from tauflow.estimators.files import KIND, _to_json_value
 from tauflow.estimators.preparation import Preparation
 
@@ -162,6 +168,43 @@ def test_several_values_at_one_time(how):
     np.testing.assert_allclose(
         fitted.predict_proba(both), expected.predict_proba(summed), rtol=0, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "kind", [SequenceClassifier, SequenceForecaster, SequenceImputer, SequenceSurvival]
+)
+def test_a_repeated_time_is_cured_as_the_error_says(kind):
+    table, y, _ = long_table()
+    wide = pivoted(table)
+    both = pd.concat([wide, wide.iloc[[5]]]).sort_values(["stay", "hours"])
+    targets = {SequenceClassifier: [y]}.get(kind, [])
+    if kind is SequenceSurvival:
+        ends = wide.groupby("stay")["hours"].max() + 1.0
+        targets = [ends[y.index], y == y.iloc[0]]
+    settings = {**SMALL, "epochs": 1}
+    with pytest.raises(TimeError, match="or pass duplicates='mean' or 'last'") as refused:
+        kind(**settings).fit(both, *targets, **WIDE)
+    assert "--" not in str(refused.value)
+    fitted = kind(**settings).fit(both, *targets, **WIDE, duplicates="last")
+    answer = "transform" if kind is SequenceImputer else "predict"
+    plain = kind(**settings).fit(wide, *targets, **WIDE)
+    with pytest.raises(TimeError, match="or pass duplicates='mean' or 'last'"):
+        getattr(plain, answer)(both)
+    assert len(getattr(fitted, answer)(wide)) == len(getattr(plain, answer)(wide))
+
+
+def test_texts_of_missing_values_and_dates_are_cured_as_the_error_says():
+    table, y, _ = long_table()
+    wide = pivoted(table)
+    odd = wide.astype({"HR": object})
+    odd.iloc[7, odd.columns.get_loc("HR")] = "nil"
+    with pytest.raises(DataError, match=r"table\.replace\('nil', None\)"):
+        SequenceClassifier(**SMALL).fit(odd, y, **WIDE)
+    SequenceClassifier(**SMALL).fit(odd.replace("nil", None), y, **WIDE)
+    dates = pd.Timestamp("2024-01-20") + pd.to_timedelta(wide["hours"], unit="h").dt.floor("s")
+    written = wide.assign(hours=dates.dt.strftime("%d.%m.%Y %H:%M:%S"))
+    with pytest.raises(TimeError, match=r"pandas\.to_datetime\(\.\.\., format='%d\.%m\.%Y"):
+        SequenceClassifier(**SMALL).fit(written, y, **WIDE)
 
 
 def test_a_forecaster_does_not_forecast_what_is_static(tmp_path):
