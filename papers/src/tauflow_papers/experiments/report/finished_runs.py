@@ -1,5 +1,6 @@
 """What reports need of finished runs: where they were made, and their models."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from tauflow.runs.report.document import collect_environment
 from tauflow.runs.results import RunRecord
 from tauflow.training.checkpoint import read_checkpoint, read_tensors
 
+_LONG_HASH = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
+
 
 def describe_environment(records: Sequence[RunRecord]) -> str:
-    """Say in a sentence where runs were made; nothing without runs."""
-    environment = ", ".join(f"{key} {value}" for key, value in collect_environment(records))
+    """Say in a sentence where runs were made, with short revisions; nothing without runs."""
+    pairs = [(key, _LONG_HASH.sub(r"\1", value)) for key, value in collect_environment(records)]
+    environment = ", ".join(f"{key} {value}" for key, value in pairs)
     return f"Measured with {environment}." if environment else ""
 
 
