@@ -28,6 +28,8 @@ FOLDER = re.compile(r"(?<![\w.])/\S*/(?=(?:tauflow|tauflow_papers|site-packages)
 METRICS = {"mean squared error": "MSE", "area under the ROC curve": "AUROC"}
 # Titles of papers, which stand in the list above, leave no room for the numbers beside them.
 AUTHORS_ALONE = re.compile(r"^\| ([A-Z][^|,]* \d{4}), [^|]* \|", re.MULTILINE)
+TABLE = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
+NO_BREAK = "\N{NO-BREAK SPACE}"
 FIRST_SECTIONS = ("## By paper", "## Headline results")
 
 
@@ -45,7 +47,9 @@ def write_published(app):
     }
     assert sum(map(len, pages.values())) == len(tables)
     for paper, parts in pages.items():
-        _write(folder / f"{paper}.md", f"# {TITLES[paper]}\n\n" + "".join(parts))
+        rows = TABLE.sub(lambda match: _drop_empty_columns(match[0]), "".join(parts))
+        rows = rows.replace("Δ (95 %)", "Δ (95 %)".replace(" ", NO_BREAK))
+        _write(folder / f"{paper}.md", f"# {TITLES[paper]}\n\n{rows}")
     links = [
         f"- [{TITLES[paper].partition(':')[0]}](published/{paper}.md): "
         + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in parts)
@@ -66,6 +70,17 @@ def write_published(app):
     names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
+
+
+def _drop_empty_columns(table):
+    """Return a table in Markdown without columns that say nothing in any of its rows."""
+    lines = [line.strip("|").split("|") for line in table.splitlines()]
+    columns = [
+        column
+        for column in zip(*lines, strict=True)
+        if not {cell.strip() for cell in column[2:]} <= {"–", "not in a paper"}
+    ]
+    return "".join(f"|{'|'.join(line)}|\n" for line in zip(*columns, strict=True))
 
 
 def count_tests(app):
