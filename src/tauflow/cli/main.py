@@ -103,9 +103,9 @@ def run(
         str | None,
         typer.Option(
             help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or a+b: an ensemble "
-            "whose networks are of both in turn. Or auto: tries four networks and boosting, and "
-            "joins those that best predict what they did not learn from. By default "
-            "gru-d+cfc-mmrnn of a table with an answer per sequence, and otherwise cfc."
+            "(--ensemble) of two networks or more, of both in turn. Or auto: tries four networks "
+            "and boosting, and joins those that best predict what they did not learn from. By "
+            "default gru-d+cfc-mmrnn of a table with an answer per sequence, and otherwise cfc."
         ),
     ] = None,
     time_limit: Annotated[

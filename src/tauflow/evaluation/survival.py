@@ -223,7 +223,7 @@ def read_events(events: Any) -> NDArray[np.bool_]:
     if not np.isin(flags, (0, 1)).all():
         raise DataError(
             "events must hold 1 where the event was observed, and 0 or False else. Of several "
-            "causes, give whether each one happened to an estimator of its own, and join the "
+            "causes, give whether each one happened to a separate estimator, and join the "
             "answers by tauflow.evaluation.combine_causes."
         )
     return flags.astype(np.bool_)

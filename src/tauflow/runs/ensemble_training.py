@@ -65,12 +65,18 @@ class CertaintyOptions:
         return self.intervals is not None or (is_table_of_values and data.valid is not None)
 
 
-def get_ensemble_directory(base: Path, ensemble: int) -> Path:
+def get_run_directory(jobs: Sequence[Job], runs_dir: Path) -> Path:
     """Return the folder of a run, which for an ensemble says how many networks it has."""
-    if ensemble == 1:
+    base = replace(jobs[0], row=get_ensemble_row(jobs)).directory(runs_dir)
+    if len(jobs) == 1:
         return base
     row, _, rest = base.name.rpartition("-seed")
-    return base.with_name(f"{row}-ensemble{ensemble}-seed{rest}")
+    return base.with_name(f"{row}-ensemble{len(jobs)}-seed{rest}")
+
+
+def list_member_folders(jobs: Sequence[Job], directory: Path) -> list[Path]:
+    """Return where each network of a run is trained: in its folder, or in one for each seed."""
+    return [directory / f"seed{job.seed}" for job in jobs] if len(jobs) > 1 else [directory]
 
 
 def train_members(
@@ -90,11 +96,10 @@ def train_members(
     Returns:
         The record of the whole, the model, and notes on the members.
     """
-    if len(jobs) == 1:
-        record, network = train(jobs[0], directory)
-        return record, network, ()
-    trained = [train(job, directory / f"seed{job.seed}") for job in jobs]
+    trained = list(map(train, jobs, list_member_folders(jobs, directory)))
     records, models = zip(*trained, strict=True)
+    if len(jobs) == 1:
+        return records[0], models[0], ()
     model = Ensemble(models, data.card.task).eval()
     first, metric = jobs[0], METRICS[jobs[0].metric]
     scores = [

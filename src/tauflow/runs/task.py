@@ -34,8 +34,7 @@ from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
 from .ensemble_training import (
     CertaintyOptions,
-    get_ensemble_directory,
-    get_ensemble_row,
+    get_run_directory,
     train_members,
 )
 from .job import Job, parse_run_number
@@ -153,11 +152,10 @@ def run_task(run: Run) -> TaskRun:
             _warn_if_not_saveable(build_model(job.model, data_of[job.row].data.card))
 
     def begin() -> Path:
-        if run.resume and count == 1:
-            warm_start_from_shorter_run(jobs[0], data, run.runs_dir)
-        together = replace(jobs[0], row=get_ensemble_row(jobs))
-        base = get_ensemble_directory(together.directory(run.runs_dir), count)
-        return choose_run_directory(base, resume=run.resume)
+        if run.resume:
+            of_each = [data_of[job.row].data for job in jobs]
+            warm_start_from_shorter_run(jobs, of_each, run.runs_dir)
+        return choose_run_directory(get_run_directory(jobs, run.runs_dir), resume=run.resume)
 
     def train(job: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
         adapted = data_of[job.row].data

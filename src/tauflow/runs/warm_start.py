@@ -1,6 +1,7 @@
 """Begin a run where the same run with fewer epochs ended."""
 
 import glob
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,13 @@ from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import LENGTH_DEPENDENT_SCHEDULES
 from tauflow.training.run_directory import compute_fingerprint, lock_run_directory
 
+from .ensemble_training import get_run_directory, list_member_folders
 from .job import RECORD_FILE, Job, parse_run_number, with_epochs
 
 
-def warm_start_from_shorter_run(job: Job, data: TaskData, runs_dir: Path) -> int:
+def warm_start_from_shorter_run(
+    jobs: Sequence[Job], data: Sequence[TaskData], runs_dir: Path
+) -> int:
     """Copy the files of the longest finished run that this one would repeat, if there is one.
 
     Of several as long ones it is the latest.
@@ -30,63 +34,69 @@ def warm_start_from_shorter_run(job: Job, data: TaskData, runs_dir: Path) -> int
     data or of a model that have changed since, or one whose checkpoint is damaged.
 
     Args:
-        job: what will be run; nothing happens if its directory holds a run already.
-        data: its data.
+        jobs: what will be run, one for each network; nothing happens if one of their folders holds
+            a run already.
+        data: of each.
         runs_dir: folder under which runs have their directories.
 
     Returns:
         How many epochs need not be run again.
 
     Raises:
-        BusyError: another program writes into the run's directory.
+        BusyError: another program writes into a folder of the run.
     """
-    target = job.directory(runs_dir)
-    if (target / "run.json").exists():
+    target = get_run_directory(jobs, runs_dir)
+    folders = list_member_folders(jobs, target)
+    if any((folder / "run.json").exists() for folder in folders):
         return 0
-    known_epochs = [
-        (_read_shorter_run(job, path), path) for path in _find_sibling_runs(job, target)
-    ]
+    known_epochs = [(_read_shorter_run(jobs, path), path) for path in _find_sibling_runs(target)]
     begun = [(epochs, path) for epochs, path in known_epochs if epochs is not None]
-    prints = _compute_job_fingerprint(job, data) if begun else {}
-    begun = [(epochs, path) for epochs, path in begun if _is_compatible(path, prints)]
+    prints = list(map(_compute_job_fingerprint, jobs, data)) if begun else []
+    begun = [
+        (epochs, path)
+        for epochs, path in begun
+        if all(map(_is_compatible, list_member_folders(jobs, path), prints))
+    ]
     if not begun:
         return 0
     (epochs, _), shorter = max(begun)
-    with lock_run_directory(target):
-        if (target / "run.json").exists():  # another program was faster
-            return 0
-        # In this order a copy that is cut off is a run before its first checkpoint, and starts
-        # again.
-        for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
-            if (shorter / name).exists():
-                write_atomically(target / name, (shorter / name).read_bytes())
+    for source, folder in zip(list_member_folders(jobs, shorter), folders, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock_run_directory(folder):
+            if (folder / "run.json").exists():  # another program was faster
+                return 0
+            # In this order a copy that is cut off is a run before its first checkpoint, and starts
+            # again.
+            for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
+                if (source / name).exists():
+                    write_atomically(folder / name, (source / name).read_bytes())
     return epochs
 
 
-def _find_sibling_runs(job: Job, target: Path) -> list[Path]:
+def _find_sibling_runs(target: Path) -> list[Path]:
     pattern = f"{glob.escape(target.name.rpartition('-')[0])}-*"
     return [path for path in target.parent.glob(pattern) if (path / RECORD_FILE).exists()]
 
 
-def _read_shorter_run(job: Job, path: Path) -> tuple[int, int] | None:
+def _read_shorter_run(jobs: Sequence[Job], path: Path) -> tuple[int, int] | None:
     """Return the length of the run in a directory, and which of those with its arguments it is.
 
     ``None`` if it is not this one cut short.
     """
+    recipe = jobs[0].recipe
     try:
-        epochs = parse_json((path / "run.json").read_bytes())["recipe"]["epochs"]
+        first = list_member_folders(jobs, path)[0] / "run.json"
+        epochs = parse_json(first.read_bytes())["recipe"]["epochs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not isinstance(epochs, int) or not 1 <= epochs < job.recipe.epochs:
+    if not isinstance(epochs, int) or not 1 <= epochs < recipe.epochs:
         return None
-    if (
-        job.recipe.schedule in LENGTH_DEPENDENT_SCHEDULES
-    ):  # its rates are not those of a shorter run
+    if recipe.schedule in LENGTH_DEPENDENT_SCHEDULES:  # its rates are not those of a shorter run
         return None
-    recipe = with_epochs(job.recipe, epochs)
-    same = replace(recipe, epochs=job.recipe.epochs) == job.recipe
-    first = replace(job, recipe=recipe).directory(path.parent.parent)
-    number = parse_run_number(path.name, first.name)
+    shorter = with_epochs(recipe, epochs)
+    same = replace(shorter, epochs=recipe.epochs) == recipe
+    cut = [replace(job, recipe=shorter) for job in jobs]
+    number = parse_run_number(path.name, get_run_directory(cut, path.parent.parent).name)
     return (epochs, number) if same and number is not None else None
 
 

@@ -1,5 +1,6 @@
 """Runs of several networks, and what their reports say of how sure answers are."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -135,3 +136,26 @@ def test_no_model_of_an_ensemble_is_left_out(file, tmp_path):
     source, single = write_gaps(file, tmp_path / "gaps.csv"), CertaintyOptions(ensemble=1)
     with pytest.raises(ArgumentError, match=r"ensemble=1 .* than gru-d and cfc"):
         predict_yes(source, tmp_path, ("gru-d", "cfc"), certainty=single)
+
+
+def test_an_ensemble_goes_on_with_more_epochs(file, tmp_path):
+    source = write_gaps(file, tmp_path / "gaps.csv")
+    asked = {"hidden_size": 3, "progress": False, "certainty": CertaintyOptions(ensemble=2)}
+
+    def end(folder, epochs, **more):
+        recipe = replace(SHORT, epochs=epochs)
+        run = Run(source, ["gru-d", "cfc"], recipe=recipe, runs_dir=folder, **asked, **more)
+        return run_task(run)
+
+    short = end(tmp_path / "runs", 1)
+    longer = end(tmp_path / "runs", 2, resume=True)
+    at_once = end(tmp_path / "others", 2)
+    assert longer.directory != short.directory
+    for member in ("seed0", "seed1"):
+        first, again, full = (
+            json.loads((run.directory / member / "record.json").read_text())["history"]
+            for run in (short, longer, at_once)
+        )
+        assert again[:1] == first  # with the seconds that it took then
+        assert [row["train_loss"] for row in again] == [row["train_loss"] for row in full]
+    assert (longer.record.epochs, longer.record.test) == (2, at_once.record.test)
