@@ -180,9 +180,15 @@ def _hook_error(module: nn.Module) -> ArgumentError:
 
 
 def _check_no_pruning(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-    """Raise if pruning or ``spectral_norm`` adds a parameter, before it adds its hook."""
-    if name.endswith("_orig"):
-        module._parameters[name.removesuffix("_orig")] = param
+    """Raise if pruning, ``spectral_norm`` or ``weight_norm`` add a parameter, before their hook.
+
+    They have taken the parameter itself out by then, which is put back.
+    """
+    base, _, suffix = name.rpartition("_")
+    replaces_norm = suffix == "v" and f"{base}_g" in module._parameters
+    if suffix == "orig" or (replaces_norm and base not in module._parameters):
+        module._parameters.pop(f"{base}_g", None)
+        module._parameters[base] = param
         raise _hook_error(module)
 
 

@@ -69,5 +69,8 @@ def test_hooks_that_compute_weights_are_refused(backend):
     ):
         rnn, part, attribute = built("cfc", backend=backend)
         for where, name in ((part, attribute), (rnn.cell.backbone.layers[0], "weight")):
+            before = {key: value.clone() for key, value in rnn.state_dict().items()}
             with pytest.raises(ArgumentError, match=r"takes no hooks.*\.utils\.parametrize"):
                 change(where, name)
+            assert isinstance(where._parameters[name], nn.Parameter)
+            torch.testing.assert_close(dict(rnn.state_dict()), before)
