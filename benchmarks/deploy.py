@@ -141,8 +141,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 _WHAT = (
-    f"One sequence, {INPUTS} inputs, float32, one thread, gaps given; medians over rounds, taken "
-    "in turns. The stream, torch, ONNX Runtime's step graph and ncps are called from Python, "
+    f"One sequence, {INPUTS} inputs, float32, one thread, time steps given; medians over rounds, "
+    "taken in turns. The stream, torch, ONNX Runtime's step graph and ncps are called from Python, "
     "once per sample; 'sequence' is one call for all samples. C runs in a separate program. Size "
     "is that of the object file for this processor, stack that of the deepest function."
 )

@@ -1,9 +1,10 @@
 """Numbers of every kernel, kept before a change of their code and compared with those after it.
 
 Outputs, last states and every gradient of every row and variant of the parity tests, at odd sizes,
-masked and not, with and without gradients of state and gaps; on one thread, those for GPUs through
-Triton's interpreter. ``--out`` writes them, ``--against`` compares with what was written: per row
-how many are equal to the bit, how many within the row's tolerance, and what differs by more.
+masked and not, with and without gradients of state and time steps; on one thread, those for GPUs
+through Triton's interpreter. ``--out`` writes them, ``--against`` compares with what was written:
+per row how many are equal to the bit, how many within the row's tolerance, and what differs by
+more.
 """
 
 import argparse

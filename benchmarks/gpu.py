@@ -177,7 +177,7 @@ def measure(
 
 
 def samples(case: Case, device: str) -> tuple[Tensor, Tensor]:
-    """Return inputs, (B, T, I), and gaps, (B, T)."""
+    """Return inputs, (B, T, I), and time steps, (B, T)."""
     torch.manual_seed(0)
     x = torch.randn(case.batch, case.steps, case.inputs, device=device)
     dt = torch.rand(case.batch, case.steps, device=device) + 0.5
@@ -371,7 +371,7 @@ def report(rows: list[dict[str, Any]], ceilings: Ceilings, environment: dict[str
             "",
             f"{rows[0]['dtype'] if rows else ''}; medians of interleaved rounds, by events on the "
             "device; in brackets how many times as long as tauflow. A training step is forward, "
-            "mean square and backward. ncps and torch.nn.LSTM are run without gaps.",
+            "mean square and backward. ncps and torch.nn.LSTM are run without time steps.",
             "",
             f"Ceilings, measured just before: {ceilings.bytes / 1e9:.0f} GB/s read and written by "
             f"a copy, {ceilings.flops / 1e12:.1f} TFLOP/s by a matrix product. Bytes are inputs, "

@@ -40,7 +40,7 @@ class Task:
 
     Args:
         model: random, or trained.
-        calibration: inputs and gaps of sequences, and their targets if there are any.
+        calibration: inputs and time steps of sequences, and their targets if there are any.
         kind: what the outputs are, as :class:`tauflow.export.IOSchema` names it.
     """
 
@@ -85,7 +85,7 @@ def make_trained(cell: str, name: str, epochs: int = EPOCHS) -> Task:
 def export(task: Task, dtype: str, folder: Path) -> dict[str, Any]:
     """Write integer C of a network; return what its checks found, or why it was refused."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of gaps beyond those of the data
+        warnings.simplefilter("ignore")  # of time steps beyond those of the data
         try:
             schema = tauflow.export.IOSchema(y=task.kind)
             to_c(task.model, folder, dtype=dtype, calibration=task.calibration, schema=schema)

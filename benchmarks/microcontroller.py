@@ -134,7 +134,7 @@ def measure_network(
         else:
             x, dt = draw_samples(200)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of gaps beyond these
+                warnings.simplefilter("ignore")  # of time steps beyond these
                 to_c(
                     model, folder, dtype=form, calibration=(x.reshape(5, 40, -1), dt.reshape(5, -1))
                 )

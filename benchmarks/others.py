@@ -54,7 +54,7 @@ class Oscillators(AbstractCell):
 
 
 class Normalised(AbstractCell):
-    """An LSTM with normalised layers, which forgets over a gap."""
+    """An LSTM with normalised layers, which forgets over time steps."""
 
     compiled = True
 

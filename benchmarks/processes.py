@@ -117,7 +117,7 @@ def _warp(t: Floats) -> Floats:
 
 
 def _make_renewal(gaps: Any, *, is_warped: bool) -> Process:
-    """Return a process of independent gaps, of a distribution, in time or in warped time."""
+    """Return a process of independent intervals, of a distribution, in time or in warped time."""
     rate = (lambda t: 1 + _SWING * np.sin(2 * np.pi * t / END)) if is_warped else np.ones_like
     warp = _warp if is_warped else np.asarray
     end = float(warp(np.float64(END)))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[[Tensor, Tensor], Tensor]
-"""Returns outputs, of inputs and gaps."""
+"""Returns outputs, of inputs and time steps."""
 Job = Callable[[], object]
 Clock = Callable[[Job, int], float]
 """Returns the seconds that one call takes, from so many."""

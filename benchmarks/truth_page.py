@@ -13,9 +13,9 @@ _PROCESSES = {
     "hawkes2": "Hawkes 2: two kernels, one 20 times as fast",
     "self_correcting": "self-correcting: rate exp(t − events so far)",
     "stationary_poisson": "stationary Poisson, rate 1",
-    "stationary_renewal": "renewal, log-normal gaps of mean 1, deviation 6",
+    "stationary_renewal": "renewal, log-normal intervals of mean 1, deviation 6",
     "nonstationary_poisson": "Poisson, rate 1 + 0.99 sin(2πt/100)",
-    "nonstationary_renewal": "renewal, gamma gaps, in a clock of that rate",
+    "nonstationary_renewal": "renewal, gamma intervals, in a clock of that rate",
 }
 _LANGUAGES = {
     "a5": "word problem of A5 (20 / 100)",

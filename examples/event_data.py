@@ -53,7 +53,7 @@ lengths = torch.tensor([len(when) for _, when in streams])
 mask = torch.arange(x.shape[1]) < lengths[:, None]
 y = torch.from_numpy(forms)
 with_times = tauflow.SequenceBatch(x, y, dt.float(), mask)
-without = tauflow.SequenceBatch(x, y, mask=mask)  # every gap is 1
+without = tauflow.SequenceBatch(x, y, mask=mask)  # every time step is 1
 
 # %%
 # The same network with and without the times.

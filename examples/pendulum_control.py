@@ -24,7 +24,7 @@ torch.manual_seed(0)
 # An inverted pendulum that falls over within a second, and an expert that knows angle and velocity.
 # Noise is added to the pushes of the expert, so that the demonstrations contain falls.
 def fall(angle, speed, push, gap):
-    """Return angle and speed after a gap in seconds, holding the push."""
+    """Return angle and speed after a time step in seconds, holding the push."""
     for _ in range(10):
         speed = speed + gap / 10 * (6 * np.sin(angle) - 0.2 * speed + push)
         angle = angle + gap / 10 * speed

@@ -56,7 +56,7 @@ def _torch_step(module: torch.nn.Module, outputs: Callable[[], Tensor]) -> Calla
 
 
 def _torchdiffeq(module: Any, x: Tensor, dt: Tensor) -> tuple[Callable[[], object], Any]:
-    """Return a training step, and its outputs; time runs from 0 to 1 in each gap."""
+    """Return a training step, and its outputs; time runs from 0 to 1 in each step."""
     from torchdiffeq import odeint
 
     cell = module.cells[0]

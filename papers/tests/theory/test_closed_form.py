@@ -84,7 +84,7 @@ def test_published_forms_miss_the_start_and_the_corrected_ones_do_not():
 
 
 def test_the_exponential_form_by_itself_converges_to_the_ode():
-    """Frozen conductances are of first order: half the gaps, half the error."""
+    """Frozen conductances are of first order: half the time steps, half the error."""
     cell = ltc(solver="rk4")
     x, _, h = sequences(constant=True)
     errors = []
@@ -118,7 +118,7 @@ def test_recorded_signals_within_a_gap_are_linear():
     cell = ltc()
     x, _, h = sequences()
     exact = closed_form(cell, x, h, dt=0.01, pieces=1, substeps=50)
-    assert exact.largest_error < 1e-4  # second order in the gap, where "own" is of first
+    assert exact.largest_error < 1e-4  # second order in the time step, where "own" is of first
     own_signals = closed_form(cell, x, h, dt=0.01, pieces=1, substeps=50, presynaptic="own")
     assert own_signals.largest_error > 3 * exact.largest_error
 

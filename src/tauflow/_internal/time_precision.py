@@ -1,16 +1,17 @@
 """Check that a floating-point type resolves the time steps between absolute times.
 
-Seconds since 1970 in single precision lie 128 apart: of gaps of a second nothing is left, and no
-error shows. What is refused, and why not more:
+Seconds since 1970 in single precision lie 128 apart: of time steps of a second nothing is left, and
+no error shows. What is refused, and why not more:
 
-- A gap counts as changed if it is less than 100 times the spacing of the type at its times, so that
-  rounding may have moved it by 1 %.
-- A sequence is refused if that holds for more than half of its gaps above 0, and the spacing is
-  above 1 % of the typical (median) gap of all sequences. A clock with random gaps has a few tiny
-  ones in any type; an error far below the typical gap does no harm to what reads them.
+- A time step counts as changed if it is less than 100 times the spacing of the type at its times,
+  so that rounding may have moved it by 1 %.
+- A sequence is refused if that holds for more than half of its time steps above 0, and the spacing
+  is above 1 % of the typical (median) time step of all sequences. A clock with random time steps
+  has a few tiny ones in any type; an error far below the typical time step does no harm to what
+  reads them.
 - Equal times are samples taken at once, and fine. If a sequence has no others, nothing but the
-  spacing can tell, and it is held against the typical gap, or against 1, the unit of time, if no
-  sequence has a gap.
+  spacing can tell, and it is held against the typical time step, or against 1, the unit of time, if
+  no sequence has a time step.
 - Whole numbers spaced by a half or less are taken for exact: had they been rounded to halves, about
   every second one would be none.
 """
@@ -23,18 +24,18 @@ import torch
 from torch import Tensor
 
 SHORT_DT, LONG_DT = 0.01, 100.0
-"""Time constants of cells begin around 1: typical gaps outside are in an ill-chosen unit."""
+"""Time constants of cells begin around 1: typical time steps outside are in an ill-chosen unit."""
 MAX_ROUNDING_SHARE = 0.01
-"""The largest change of a gap by rounding, as a share of the gap."""
+"""The largest change of a time step by rounding, as a share of the time step."""
 
 
 class PrecisionLoss(NamedTuple):
     """Times that a type holds too coarsely."""
 
     place: int
-    """Which of the gaps that were looked at."""
+    """Which of the time steps that were looked at."""
     time: float
-    """The time at the end of this gap."""
+    """The time at the end of this time step."""
     spacing: float
     """Distance of neighbouring numbers of the type there."""
 
@@ -48,7 +49,8 @@ class PrecisionLoss(NamedTuple):
         kind = str(dtype).removeprefix("torch.")
         return (
             f"{name} have dtype {kind}, in which numbers near {self.time:g} lie {self.spacing:g} "
-            f"apart: rounding has changed most gaps by more than {MAX_ROUNDING_SHARE:.0%}, or to 0."
+            f"apart: rounding has changed most time steps by more than {MAX_ROUNDING_SHARE:.0%}, "
+            "or to 0."
         )
 
 
@@ -65,12 +67,12 @@ def spacing(dtype: torch.dtype, largest: float) -> float:
 
 
 def is_precise_enough(dtype: torch.dtype, largest: float, smallest_dt: float) -> bool:
-    """Whether the smallest gap, or the typical one, shows already that rounding has spoilt none.
+    """Whether the smallest time step, or the typical one, shows that rounding has spoilt none.
 
     Args:
         dtype: of the times.
         largest: absolute value of any time.
-        smallest_dt: of all gaps, or their median; 0 tells nothing.
+        smallest_dt: of all time steps, or their median; 0 tells nothing.
     """
     return spacing(dtype, largest) <= MAX_ROUNDING_SHARE * smallest_dt
 
@@ -78,10 +80,10 @@ def is_precise_enough(dtype: torch.dtype, largest: float, smallest_dt: float) ->
 def find_precision_loss(
     times: Tensor, dt: Tensor, rows: Tensor, dtype: torch.dtype | None = None
 ) -> PrecisionLoss | None:
-    """Return the first gap of the first sequence whose gaps rounding has spoilt, if there is one.
+    """Return the first time step of the first sequence that rounding has spoilt, if there is one.
 
     Args:
-        times: (K,), finite, at the end of each gap that counts.
+        times: (K,), finite, at the end of each time step that counts.
         dt: (K,), 0 or more, since the sample before.
         rows: (K,), which sequence each belongs to.
         dtype: floating-point type that the times were given in; by default that of ``times``.

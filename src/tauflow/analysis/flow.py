@@ -222,8 +222,8 @@ def as_flow(
         )
     if dt == 0:
         raise ArgumentError(
-            "as_flow: a function is taken as a map from states to the next ones, whose gap is "
-            "above 0. If it returns velocities, wrap it: Flow(function)."
+            "as_flow: a function is taken as a map from states to the next ones, whose gap "
+            "is above 0. If it returns velocities, wrap it: Flow(function)."
         )
     gap, step = (
         dt or 1.0,
@@ -246,7 +246,7 @@ def visited_states(
     Args:
         network: a cell, a sequence module of one direction, or a model around one.
         x: inputs of the cell or the sequence module.
-        dt: gaps: a number, (B, T) or (B, T, 1); by default 1.
+        dt: time steps: a number, (B, T) or (B, T, 1); by default 1.
         observed: which features were measured, for cells that model that; by default those that are
             not NaN.
         hx: states to start from; by default the network's own.
@@ -278,7 +278,7 @@ def _make_network_flow(
     if gap == 0 and not flows:
         kind = type(module.cell).__name__
         raise ArgumentError(
-            f"as_flow: {kind} is no flow: its step at a gap of zero does not leave the state "
+            f"as_flow: {kind} is no flow: its step at a time step of zero does not leave the state "
             "alone, so it has no velocity in continuous time. Choose dt above 0."
         )
     device = next((p.device for p in module.parameters()), torch.device("cpu"))

@@ -205,7 +205,7 @@ def _check_same_samples(
     raise ArgumentError(
         f"memory_length: the {name} inside of {type(model).__name__} gets {got}, where the data "
         f"have {had}, so that what it remembers is not counted in samples of the data. Pass the "
-        f"{name} itself, with data of the inputs and gaps that it gets."
+        f"{name} itself, with data of the inputs and time steps that it gets."
     )
 
 

@@ -66,7 +66,7 @@ def lyapunov_exponents(
             raise shape_error("lyapunov_exponents", "x", x, expected, "Give one sequence, as x[0].")
         time = float(run.dt.sum())
         if not time > 0:
-            raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
+            raise ArgumentError("lyapunov_exponents: no time passes; give time steps dt above 0.")
         tangents = torch.randn(size, count, generator=generator, dtype=x.dtype).to(x.device)
         tangents, _ = torch.linalg.qr(tangents.double())
         logs, lost = x.new_zeros(2, count, dtype=torch.float64)

@@ -123,7 +123,8 @@ def backtest(
     Args:
         model: a fitted :class:`tauflow.estimators.SequenceForecaster`, or a
             :class:`tauflow.Predictor` of a forecast with a horizon. The horizon of forecasts at any
-            time is as many median gaps as ``max_lead_time`` has; what comes later is not known.
+            time is as many median time steps as ``max_lead_time`` has; what comes later is not
+            known.
         frame: of pandas, Polars or Arrow, or the path of a CSV or Parquet file, with the columns
             that it was fitted to; of an estimator also an array, (T, I), of one series.
         origins: how many times to forecast from. At each, the rows up to it are known, and the next

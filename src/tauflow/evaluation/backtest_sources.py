@@ -191,7 +191,7 @@ def _to_seconds(times: NDArray[Any]) -> Floats:
 
 
 def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> int:
-    """Return the horizon; of forecasts at any time, median gaps that the longest lead time has."""
+    """Return the horizon; of forecasts at any time, the longest lead time in median time steps."""
     longest: float | None = model._longest
     if longest is None or model._counts_samples:
         horizon: int = model._built["horizon"]

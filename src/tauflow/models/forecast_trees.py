@@ -15,7 +15,7 @@ class ForecastTrees(AbstractTrees):
     with :math:`s_{o, b}` the simple forecasts of target o, :math:`b_o` which of them counts, o_k
     the target of tree k, and z what is known where a forecast is asked for: lead time, further
     inputs of the :class:`tauflow.models.ForecastModel`, last values and their ages, simple
-    forecasts, and the values at the last sample and 1 to 23 gaps before it. The module is not
+    forecasts, and the values at the last sample and 1 to 23 time steps before it. The module is not
     trained by gradients;
     :class:`tauflow.estimators.SequenceForecaster` fits it.
 

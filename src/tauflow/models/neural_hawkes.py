@@ -305,7 +305,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         return scale + torch.where(z > _SMALL, F.softplus(z.clamp(min=_SMALL)).log(), z)
 
     def _integrate_intensity(self, states: Tensor, gaps: Tensor, points: int) -> Tensor:
-        """Return the integral of the total intensity over each gap, (B, T + 1).
+        """Return the integral of the total intensity over each time step, (B, T + 1).
 
         A panel is halved while the last two Legendre coefficients of its integrand are not small,
         in the middle of log(1 + rate age), with the fastest decay as the rate: so panels are short

@@ -23,7 +23,7 @@ def forecast_simply(
 
     For a period P these are the value P before the time asked for (2 P, ... where that is later
     than the last sample), and the mean of all values at that phase. Both are interpolated between
-    samples by a Gaussian of half a gap.
+    samples by a Gaussian of half a time step.
 
     Args:
         last: last value of each target, (Q, O).
@@ -48,7 +48,7 @@ def forecast_simply(
 
 
 def look_back(values: Tensor, sampled: Tensor, since: Tensor, *, gap: float) -> Tensor:
-    """Return values at the last sample and 1 to 23 gaps before it, (B, O, 24).
+    """Return values at the last sample and 1 to 23 time steps before it, (B, O, 24).
 
     They are interpolated as seasonal values are. For the arguments see :func:`forecast_simply`, of
     each window here.

@@ -1,7 +1,7 @@
 """What generated series are made of: one function per kind of behaviour over time.
 
-Each takes times (B, P), from 0 with gaps of about 1, and draws of parameters for the B series, and
-returns values (B, P) of any size and level.
+Each takes times (B, P), from 0 with time steps of about 1, and draws of parameters for the B
+series, and returns values (B, P) of any size and level.
 """
 
 from collections.abc import Callable

@@ -77,7 +77,7 @@ def _log(values: Floats, floor: float = 0.01) -> Floats:
 
 @dataclass(frozen=True)
 class _Units:
-    """Center and scale of values, unit of time, typical step and a usual short gap, (B,) each."""
+    """Center and scale of values, unit of time, typical and usual short time step, (B,) each."""
 
     center: Floats
     scale: Floats

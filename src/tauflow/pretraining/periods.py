@@ -18,8 +18,8 @@ def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Flo
     Args:
         u: times, (B, T), increasing.
         r: values around zero, (B, T).
-        step: a usual short gap, (B,): frequencies reach up to half a cycle in it. Of spans of more
-            than 1024 such gaps, or 4 to a point, they reach less far.
+        step: a usual short time step, (B,): frequencies reach up to half a cycle in it. Of spans of
+            more than 1024 such time steps, or 4 to a point, they reach less far.
 
     Source: Press & Rybicki 1989, with linear in place of higher-order spreading.
     """
@@ -42,7 +42,7 @@ def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Flo
     frequency = np.arange(1, frequencies) / (size * cell[:, None])
     power = 2 * (spectrum.real**2 + spectrum.imag**2)
     power /= u.shape[1] * (r**2).sum(1, keepdims=True) + 1e-12
-    # One and a half cycles at least, and no more than half a cycle in the usual short gap.
+    # One and a half cycles at least, and no more than half a cycle in the usual short time step.
     is_seen = (frequency * span[:, None] >= 1.5) & (frequency * step[:, None] <= 0.5 + 1e-9)
     return frequency, np.where(is_seen, np.minimum(power, 1.0), 0.0)
 

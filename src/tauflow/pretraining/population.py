@@ -18,7 +18,7 @@ MEMBER_POINTS, MAX_MEMBERS, MAX_POINTS = 32, 64, 1024
 SUMMARY_SIZE, QUERY_SIZE = 6, 4
 _ORIGINS, _TARGETS = (0.3, 0.5, 0.7, 0.9), (0.0, 0.35, 1.0)  # shares of what there is
 _LAG_REACH = 0.5  # in natural logarithms of lags
-_NEVER = 1e30  # a time, of what is not known, in units of a gap
+_NEVER = 1e30  # a time, of what is not known, in units of a time step
 _LARGEST = 6.0  # of changes, in typical distances from the middle of the table
 
 
@@ -77,7 +77,7 @@ class PopulationAnswer:
 
 @dataclass(frozen=True)
 class _Levels:
-    """Of each table: middle of all values, typical distance from it, and mean gap, (G,)."""
+    """Of each table: middle of all values, typical distance from it, and mean time step, (G,)."""
 
     center: Floats
     unit: Floats
@@ -132,7 +132,7 @@ def ask_population(population: Population, t: Floats, y: Floats, q: Floats) -> P
 def _count(
     t: Floats, y: Floats, is_known: NDArray[np.bool_], center: Floats
 ) -> tuple[Floats, Floats]:
-    """Return sums of each member, (G, K, 7), and the mean gap of each table, (G,)."""
+    """Return sums of each member, (G, K, 7), and the mean time step of each table, (G,)."""
     median = np.median(y, axis=2)  # padded by the middle of the table, which pulls a little
     gaps = np.diff(t, axis=2)
     is_step = is_known[..., 1:] & is_known[..., :-1] & (gaps > 0)

@@ -59,7 +59,7 @@ def draw_series(
 
 
 def draw_times(draws: SharedDraws, points: int) -> Floats:
-    """Draw times, (B, points), with gaps of about 1: regular, thinned, in bursts, ..."""
+    """Draw times, (B, points), with time steps of about 1: regular, thinned, in bursts, ..."""
     rng, shape = draws.rng, (len(draws), points)
     kind = draws.choice(range(9), (0.22, 0.2, 0.1, 0.08, 0.12, 0.12, 0.07, 0.05, 0.04))
     level = draws.uniform()

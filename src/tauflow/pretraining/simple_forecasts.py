@@ -15,7 +15,7 @@ OWN_FORECASTS = (
 """Names of the columns of :func:`forecast_simply`."""
 _HARMONICS = (3, 2)
 _PHASE_SHARPNESS = 8.0
-_RECENT, _SLOW = 4.0, 16.0  # in units of the median gap
+_RECENT, _SLOW = 4.0, 16.0  # in units of the median time step
 _LINE_POINTS = 6
 _FEWEST_FOR_SEASONS = 6
 
@@ -60,9 +60,9 @@ def find_seasons(u: Floats, z: Floats, step: Floats) -> Seasons:
     """Return the strongest period of each series, and that of what it leaves unexplained.
 
     Args:
-        u: times in units of the median gap, (B, T), 0 at the last.
+        u: times in units of the median time step, (B, T), 0 at the last.
         z: values in units of the scale, (B, T).
-        step: a usual short gap, (B,).
+        step: a usual short time step, (B,).
     """
     batch, points = u.shape
     if points < _FEWEST_FOR_SEASONS:

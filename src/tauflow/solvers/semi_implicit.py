@@ -47,7 +47,7 @@ def check_semilinear_solver(solver: str) -> str:
         raise UnknownNameError(
             f"solver={solver!r} is not offered for LTCs: small capacitances make them stiff, so "
             "that explicit steps of adapted length would be too many. Take 'exponential' or "
-            "'fused', which are bounded for any gap, with more substeps for more accuracy."
+            "'fused', which are bounded for any time step, with more substeps for more accuracy."
         )
     return check_one_of(SOLVERS, solver=solver)
 

@@ -197,8 +197,8 @@ def _solver_error(
         failed = controller.stuck
         why = "the step size fell below the resolution of time"
         advice = (
-            "The flow may reach infinity or jump within the gap; else loosen rtol and atol, or "
-            "use float64."
+            "The flow may reach infinity or jump within the time step; else loosen rtol and atol, "
+            "or use float64."
         )
     else:
         failed = unfinished
@@ -212,6 +212,6 @@ def _solver_error(
     time, step = (float(value[row]) * length for value in (controller.time, controller.step))
     tried = f"with a step size of {step:g}" if step > 0 else "before any step"
     return SolverError(
-        f"{settings.where}: {why} in sample {row} at time {time:g} of its gap of {length:g}, "
+        f"{settings.where}: {why} in sample {row} at time {time:g} of its time step of {length:g}, "
         f"{tried}. {advice}"
     )

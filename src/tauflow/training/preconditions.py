@@ -180,8 +180,8 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
         return
     has_tau = any("tau" in getattr(part, "options", {}) for part in parts)
     warnings.warn(
-        f"the median gap of the training data is {median:.4g}, and the time constants of this "
-        f"model begin around {constant:.4g}, so that little may be learned. Divide dt by "
+        f"the median time step of the training data is {median:.4g}, and the time constants of "
+        f"this model begin around {constant:.4g}, so that little may be learned. Divide dt by "
         f"{median / constant:.4g}, of all parts"
         + ("; of tables time_unit='auto' makes the median 1." if constant == 1 else ".")
         + (f" Or build the cell with tau={median:.4g}." if has_tau else ""),
@@ -223,11 +223,11 @@ def describe_longest_dt(model: nn.Module, data: SequenceBatch) -> str:
         if callable(limit := getattr(module, "max_stable_dt", None))
     ]
     limit, cell = min(limits, default=(math.inf, ""))
-    where = f"The longest gap of these data is {gap:g}, at sequence {row}, step {step}"
+    where = f"The longest time step of these data is {gap:g}, at sequence {row}, step {step}"
     if gap > limit:
         return (
-            f"{where}, and the solver steps of {cell} are stable up to a gap of {limit:.3g} only: "
-            "choose a larger unit of time, more substeps, or an adaptive solver. "
+            f"{where}, and the solver steps of {cell} are stable up to a time step of {limit:.3g} "
+            "only: choose a larger unit of time, more substeps, or an adaptive solver. "
         )
     if gap > _WARNING_DT:
         return (

@@ -1,4 +1,4 @@
-"""Times whose gaps the rounding of their type has spoilt, told from those that are fine."""
+"""Times whose time steps the rounding of their type has spoilt, told from those that are fine."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HALF, SINGLE, DOUBLE = torch.float16, torch.float32, torch.float64
 
 
 def lost(*sequences, dtype=SINGLE):
-    """Return which sequence has lost its gaps in a type, ``None`` if none has."""
+    """Return which sequence has lost its time steps in a type, ``None`` if none has."""
     rounded = [torch.as_tensor(times, dtype=DOUBLE).to(dtype) for times in sequences]
     rows = torch.cat([torch.full((len(times) - 1,), i) for i, times in enumerate(rounded)])
     ends = torch.cat([times[1:] for times in rounded])
@@ -94,7 +94,7 @@ def test_fine_times_raise_no_alarm(times):
 
 
 def test_one_tiny_gap_at_random_raises_no_alarm():
-    """A short sequence among others may consist of one small gap; its error harms nothing."""
+    """A short sequence among others may consist of one small time step; its error harms nothing."""
     others = [np.cumsum(np.random.default_rng(i).exponential(0.3, 100)) for i in range(5)]
     assert lost(*others, [30.0, 30.00001]) is None
 
@@ -124,7 +124,7 @@ def test_what_was_lost_is_said():
     assert precision_loss is not None
     assert precision_loss.describe("times", SINGLE) == (
         "times have dtype float32, in which numbers near 1.7e+09 lie 128 apart: rounding has "
-        "changed most gaps by more than 1%, or to 0."
+        "changed most time steps by more than 1%, or to 0."
     )
 
 

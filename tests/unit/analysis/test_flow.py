@@ -30,7 +30,7 @@ def test_velocity_is_the_limit_of_short_steps(name):
         after = cell.step(x.expand(3, -1), h, torch.full((3, 1), gap, dtype=F64))
         return ((after - h) / gap).detach()
 
-    # Richardson: the quotient's error of first order in the gap cancels
+    # Richardson: the quotient's error of first order in the time step cancels
     expected = 2 * quotient(1e-5) - quotient(2e-5)
     x32 = torch.tensor([0.3, -0.7]).double()  # as_flow took the input in single precision
     torch.testing.assert_close(x[0], x32, rtol=1e-6, atol=0)

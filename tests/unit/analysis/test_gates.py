@@ -1,4 +1,4 @@
-"""Gates on the velocity: which factors they are, at which gap, and what they hold back."""
+"""Gates on the velocity: which factors they are, at which time step, and what they hold back."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ N = 3
 
 
 def gru_shut_at_long_gaps():
-    """Return a GRU told the gap, whose z is sigmoid(5 dt - 5) or nearly: shut at gaps above 2."""
+    """Return a GRU told dt, whose z is sigmoid(5 dt - 5) or nearly: shut at a dt above 2."""
     torch.manual_seed(0)
     gru = tauflow.GRU(2, N, append_dt=True, backend="reference").double()
     with torch.no_grad():
@@ -46,7 +46,7 @@ def test_the_gate_of_a_gru_is_that_of_the_gap(dt):
 
 @pytest.mark.parametrize("dt", [6.0, 40.0])
 def test_states_that_a_gate_holds_at_a_long_gap_are_no_fixed_points(dt):
-    """At the longer gap the gate is 0 in double precision, and every state rests exactly."""
+    """At the longer time step the gate is 0 in double precision, and every state rests exactly."""
     gru, starts = gru_shut_at_long_gaps(), cloud(N, count=50, scale=0.5)
     held = find_fixed_points(as_flow(gru, dt=dt), starts, accept="none")
     assert held.converged.all()

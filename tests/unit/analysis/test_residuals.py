@@ -6,7 +6,7 @@ from tauflow.errors import DataError
 
 
 def draw(count, seed):
-    """Return residuals whose deviation is twice the gap, and the gaps."""
+    """Return residuals whose deviation is twice the time step, and the time steps."""
     rng = np.random.default_rng(seed)
     gaps = rng.uniform(0.5, 4.0, count)
     return 2 * gaps * rng.standard_t(5, count), gaps

@@ -53,7 +53,7 @@ def test_a_gap_as_long_as_the_largest_mean_allows_is_followed(gap, error):
 @pytest.mark.parametrize("mean_gap", [0.1, 0.5, 1.0])
 def test_gaps_up_to_the_default_take_the_steps_that_they_always_took(mean_gap, monkeypatch):
     data = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
-    monkeypatch.setattr(pendulum, "MAX_STEP", math.inf)  # SUBSTEPS for every gap
+    monkeypatch.setattr(pendulum, "MAX_STEP", math.inf)  # SUBSTEPS for every time step
     fixed = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
     assert torch.equal(data.y, fixed.y) == (mean_gap <= 0.5)
 

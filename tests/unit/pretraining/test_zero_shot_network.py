@@ -201,7 +201,7 @@ def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
 
 
 def test_members_of_one_value_each_are_compared_without_the_own():
-    """Of these no gap between values is known, and times may be far from zero."""
+    """Of these no time step between values is known, and times may be far from zero."""
     t, y = 1.7e9 + 3600 * np.arange(4.0)[:, None], np.array([[1.0], [2.0], [3.0], [90.0]])
     people = list(zip(t, y, strict=True))
     answer = ask_population(gather_members(people, [3]), t[3:], y[3:], t[3:] + 3600)

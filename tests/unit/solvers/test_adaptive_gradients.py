@@ -33,7 +33,7 @@ def pulled(leaves: list[Tensor], **options: object) -> Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dopri5", "tsit5", "bosh3"])
 def test_gradients_are_finite_differences_and_the_adjoint_agrees(method):
-    """State, gaps (zero too), a shared weight, and a drive that each sample has for itself."""
+    """State, time steps (0 too), a shared weight, and a drive that each sample has for itself."""
     leaves = [normal(3, 2), column(0.0, 0.7, 1.5), normal(2, 2, seed=1), normal(3, 2, seed=2)]
     leaves = [leaf.requires_grad_() for leaf in leaves]
     options = {"method": method, "rtol": 1e-9, "atol": 1e-9, "max_steps": 10_000}

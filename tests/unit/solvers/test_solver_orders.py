@@ -26,7 +26,7 @@ def test_every_table_has_its_order_named_here():
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_measured_order_on_a_linear_system(name):
-    """Each row has its own gap; the solution is the matrix exponential."""
+    """Each row has its own time step; the solution is the matrix exponential."""
     h = start()
     exact = torch.stack([torch.linalg.matrix_exp(g * A) @ r for g, r in zip(GAPS, h, strict=True)])
     errors = []

@@ -1,4 +1,4 @@
-"""Training that meets NaN or infinity says whether gaps explain it, before the learning rate."""
+"""Training that meets NaN or infinity blames time steps, if it can, before the learning rate."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from tauflow.training.preconditions import describe_longest_dt
 
 
 class Limited(nn.Module):
-    """A model that multiplies by its gaps, and says how long one may be."""
+    """A model that multiplies by its time steps, and says how long one may be."""
 
     def __init__(self, limit=5.0):
         super().__init__()
@@ -42,7 +42,7 @@ def fit(model, split, valid=None, **changes):
 
 def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):
     monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", 8)  # pieces of two sequences
-    assert "gap of these data is 7, at sequence 2, step 3" in describe_longest_dt(
+    assert "time step of these data is 7, at sequence 2, step 3" in describe_longest_dt(
         Limited(), data(7.0)
     )
     plain = SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))
@@ -52,10 +52,10 @@ def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):
 def test_a_gap_beyond_a_limit_is_blamed_first():
     with pytest.raises(
         NonFiniteError,
-        match=r"^the loss is inf at epoch 1, step 1, .*The longest gap of these data is 1e\+30, at "
-        r"sequence 2, step 3, and the solver steps of Limited are stable up to a gap of 5 only: "
-        r"choose a larger unit of time, more substeps, or an adaptive solver\. No update was made "
-        r"yet, so that lr is not the cause",
+        match=r"^the loss is inf at epoch 1, step 1, .*The longest time step of these data is "
+        r"1e\+30, at sequence 2, step 3, and the solver steps of Limited are stable up to a time "
+        r"step of 5 only: choose a larger unit of time, more substeps, or an adaptive solver\. No "
+        r"update was made yet, so that lr is not the cause",
     ):
         fit(Limited(), data(1e30))
 
@@ -69,7 +69,7 @@ def test_words_go_with_the_gap():
     assert "far beyond the time constants" in describe_longest_dt(Affine(), data(101.0))
     assert describe_longest_dt(Affine(), data(99.0)) == ""
     assert describe_longest_dt(Limited(), data(4.9)) == ""
-    assert "up to a gap of 5 only" in describe_longest_dt(
+    assert "up to a time step of 5 only" in describe_longest_dt(
         nn.Sequential(Affine(), Limited()), data(5.1)
     )
 

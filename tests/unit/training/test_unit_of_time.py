@@ -26,7 +26,9 @@ def trained(gap, rnn=tauflow.CfC, **options):
 
 @pytest.mark.parametrize("gap", [0.009, 101.0])
 def test_the_number_to_divide_by_is_said(gap):
-    with pytest.warns(TimeUnitWarning, match=f"median gap .* is {gap:g}, .* by {gap:g}") as caught:
+    with pytest.warns(
+        TimeUnitWarning, match=f"median time step .* is {gap:g}, .* by {gap:g}"
+    ) as caught:
         trained(gap)
     assert [warning.filename for warning in caught] == [__file__]
 
@@ -143,4 +145,4 @@ def test_models_made_by_name_span_their_training_data(horizon):
         warnings.simplefilter("ignore", TimeUnitWarning)
         classifier.fit(x, np.tile(["a", "b"], 4), t=t)
     (body,) = (part for part in classifier.module_.modules() if isinstance(part, IPNet))
-    assert body.horizon == (4.0 if horizon is None else horizon)  # gaps of 10 are 1
+    assert body.horizon == (4.0 if horizon is None else horizon)  # time steps of 10 are 1

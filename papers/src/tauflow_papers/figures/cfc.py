@@ -233,8 +233,8 @@ ENTRIES = (
         title="Two neurons and five synapses, by a solver and in closed form",
         source=f"{CFC}, Figure 2",
         caption="A: the network. B, C: potentials of its neurons under a varying input, by the "
-        "solver and by three closed forms: exponential pieces of each gap; one exponential since "
-        "the start with the neuron's own equilibrium (corrected); Algorithm 1 as printed.",
+        "solver and by three closed forms: exponential pieces of each time step; one exponential "
+        "since the start with the neuron's own equilibrium (corrected); Algorithm 1 as printed.",
         compute=_figure_2,
         differences=(
             "The paper prints the equations of such a network, without parameters or traces. "
@@ -249,10 +249,10 @@ ENTRIES = (
         title="How close closed forms come to the solver",
         source=f"{CFC}, Figure 3, with Theorem 1, Algorithm 1 and Lemma 1",
         caption="The motor neuron of a liquid network of 19 neurons by its solver and by closed "
-        "forms: A, exponential pieces of each gap; B, one exponential since the start with the "
-        "neuron's own equilibrium; C, Algorithm 1 as printed. D: scaled errors of a single neuron "
-        "under random inputs, the bounds of Lemma 1, and inputs that come as close to these as one "
-        "likes.",
+        "forms: A, exponential pieces of each time step; B, one exponential since the start with "
+        "the neuron's own equilibrium; C, Algorithm 1 as printed. D: scaled errors of a single "
+        "neuron under random inputs, the bounds of Lemma 1, and inputs that come as close to these "
+        "as one likes.",
         compute=_figure_3,
         differences=(
             "The trained network and the recorded drive were released with the code "
@@ -271,7 +271,7 @@ ENTRIES = (
         caption="An LTC of 32 neurons is trained on Half-Cheetah and translated to closed forms, "
         "on held-out traces. By itself: the form reads its own states rather than recorded ones, "
         "and needs no solver. Times are of PyTorch loops over the steps, the solver's with 6 steps "
-        "for each gap; speed-ups are over the solver timed beside that form.",
+        "for each time step; speed-ups are over the solver timed beside that form.",
         compute=_compute_half_cheetah,
         differences=(
             "The paper translates a driving network, whose data could not be had here.",

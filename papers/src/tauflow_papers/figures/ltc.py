@@ -185,8 +185,8 @@ ENTRIES = (
         name="ltc-theorems-1-2",
         title="Time constants and states within their bounds",
         source=f"{PAPER}, Theorems 1 and 2",
-        caption="Each neuron of a random LTC under large random inputs at irregular gaps: grey, "
-        "what the theorems allow for any input; blue, what was met.",
+        caption="Each neuron of a random LTC under large random inputs at irregular time steps: "
+        "grey, what the theorems allow for any input; blue, what was met.",
         compute=_compute_bounds,
         differences=("The papers show no picture.",),
         minutes=0.1,

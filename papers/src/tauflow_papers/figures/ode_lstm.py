@@ -184,9 +184,9 @@ ENTRIES = (
         title="Errors that flow back through time",
         source=f"{PAPER}, Figures 1 and 3, left",
         caption="Norm of the Jacobian of the last state with respect to earlier ones, along random "
-        "sequences with irregular gaps: a constant error flow is a horizontal line. A: untrained "
-        "networks; B: trained for some steps on event-coded streams of bits whose parity is asked "
-        "for.",
+        "sequences with irregular time steps: a constant error flow is a horizontal line. A: "
+        "untrained networks; B: trained for some steps on event-coded streams of bits whose parity "
+        "is asked for.",
         compute=_figure_1,
         differences=(
             "The published figure is a sketch of three cases; these are measured, at the default "

@@ -59,8 +59,9 @@ class LTCBounds:
         tau_high: largest one.
         state_low: lowest potential of the neuron.
         state_high: highest one.
-        safe_dt: longest gap ``dt`` over which the cell's solver keeps the states' bounds whatever
-            the input; infinite for the fused and the exponential one, 0 where no gap is safe.
+        safe_dt: longest time step ``dt`` over which the cell's solver keeps the states' bounds
+            whatever the input; infinite for the fused and the exponential one, 0 where no time step
+            is safe.
     """
 
     tau_low: Float[Tensor, " N"]
@@ -78,9 +79,9 @@ class LTCCertificate:
 
     Args:
         bounds: the bounds.
-        proven: whether every gap was within the safe one, up to the rounding of gaps, so that no
-            other input can break them.
-        tau: time constants at the start of each gap, under its input.
+        proven: whether every time step was within the safe one, up to the rounding of time steps,
+            so that no other input can break them.
+        tau: time constants at the start of each time step, under its input.
         states: states, the initial one first.
         tau_margin: distance of each neuron's time constants to the lower and the upper bound.
         state_margin: the same for its states; the initial state widens the bounds.
@@ -144,7 +145,7 @@ def certify_ltc(
         module: an LTC or NeuronalLTC, its cell, or a model around it.
         x: inputs of any size, (B, T, I) or (T, I).
         hx: states to start from, (B, N).
-        dt: gaps; by default 1.
+        dt: time steps; by default 1.
         t: absolute times instead.
     """
     cell = _get_ltc_cell("certify_ltc", module)
@@ -220,7 +221,7 @@ def _compute_safe_dt(solver: str, substeps: int, fastest: Tensor) -> float:
 
 
 def _compute_time_constants(cell: LTCCell | NeuronalLTCCell, run: NetworkRun) -> Tensor:
-    """Return the time constants at the start of each gap, (B, T, N)."""
+    """Return the time constants at the start of each time step, (B, T, N)."""
     before = run.states[:, :-1]
     if isinstance(cell, LTCCell):
         synapses = extract_synapses(cell)

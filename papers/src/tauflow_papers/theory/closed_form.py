@@ -9,8 +9,8 @@ A neuron with total conductance :math:`G = g_l + \sum_j w_j q_j` and equilibrium
 as long as its presynaptic signals, and so every open share q, stay constant. The forms differ in
 what they do when they do not:
 
-- ``"exponential"`` freezes them over short pieces of each gap and goes on from the last state
-  (exponential Euler); stable for any gap, at the cost of a solver with as many steps;
+- ``"exponential"`` freezes them over short pieces of each time step and goes on from the last state
+  (exponential Euler); stable for any time step, at the cost of a solver with as many steps;
 - ``"corrected"`` takes those at time t for the whole time since the start, as the paper does, with
   the neuron's own equilibrium as limit and v(0) = v_0;
 - ``"paper"`` is Algorithm 1 as printed, synapse by synapse, without their conductances:
@@ -113,13 +113,13 @@ def closed_form(
         hx: states to start from, (B, N).
         form: one of :data:`CLOSED_FORMS`.
         presynaptic: what synapses between neurons read. ``"recorded"``: the network's states, as in
-            Algorithm 1; within gaps they are taken as linear. ``"own"``: what the closed form found
-            last, so that it runs without the network; its errors can then feed back.
-        pieces: pieces of each gap in the exponential form; by default as many as the cell has
+            Algorithm 1; within time steps they are taken as linear. ``"own"``: what the closed form
+            found last, so that it runs without the network; its errors can then feed back.
+        pieces: pieces of each time step in the exponential form; by default as many as the cell has
             solver steps. The other forms have no such steps.
-        substeps: solver steps per gap on the network's side; by default its own. Many give the
-            network's ODE itself, for a cell's own few can be far from it.
-        dt: gaps; by default 1.
+        substeps: solver steps per time step on the network's side; by default its own. Many give
+            the network's ODE itself, for a cell's own few can be far from it.
+        dt: time steps; by default 1.
         t: absolute times instead.
 
     Raises:
@@ -164,7 +164,7 @@ class _ClosedFormSolver:
     recorded: Tensor | None  # (B, T + 1, N), by the solver
 
     def run(self, u: Tensor, gaps: Tensor) -> Tensor:
-        """Return the potentials, (B, T, N), for mapped inputs u and gaps in solver time."""
+        """Return the potentials, (B, T, N), for mapped inputs u and time steps in solver time."""
         elapsed, v, potentials = torch.zeros_like(gaps[:, 0]), self.start, []
         for step in range(u.shape[1]):
             elapsed = elapsed + gaps[:, step]

@@ -42,7 +42,7 @@ class ClosedFormTightness:
     """A neuron's exact and approximate state, and the bounds on their difference.
 
     Args:
-        t: time at the end of each gap.
+        t: time at the end of each time step.
         exact: x at these times.
         approximate: its closed form.
         error: (exact - approximate) / c.
@@ -73,19 +73,19 @@ def closed_form_tightness(
     A: float = 0.0,
     f: Callable[[Tensor], Tensor] = torch.sigmoid,
 ) -> ClosedFormTightness:
-    """Compare the closed form with the exact state under inputs that are constant over each gap.
+    """Compare the closed form with the exact state under inputs that are constant in each step.
 
     Args:
-        signal: the input over each gap.
-        dt: the gaps, 0 or more.
+        signal: the input over each time step.
+        dt: the time steps, 0 or more.
         w: rate of the leak, 0 or more, per unit of ``dt``.
         x0: state at the start.
         A: the synapse's reversal potential.
         f: the synapse, increasing, with values from 0 to 1.
 
     Raises:
-        ArgumentError: f, of the signal or its negative, leaves the range from 0 to 1, or a gap is
-            below 0.
+        ArgumentError: f, of the signal or its negative, leaves the range from 0 to 1, or a time
+            step is below 0.
     """
     check_floating_point("closed_form_tightness", signal=signal)
     if signal.ndim != 2 or dt.shape != signal.shape:
@@ -135,7 +135,7 @@ def worst_signal(
         last: share of the time that the last instant takes; the smaller, the closer.
 
     Returns:
-        The signal and its gaps, for :func:`closed_form_tightness`.
+        The signal and its time steps, for :func:`closed_form_tightness`.
     """
     check_positive(t=t)
     check_within(0.0, 1.0, last=last)

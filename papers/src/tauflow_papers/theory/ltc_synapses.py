@@ -77,5 +77,5 @@ def map_input(cell: LTCCell, x: Float[Tensor, "*batch I"]) -> Float[Tensor, "*ba
 
 
 def to_solver_time(cell: LTCCell, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1"]:
-    """Return the length of a gap in the cell's own unit of time."""
+    """Return the length of a time step in the cell's own unit of time."""
     return cell.time_scale * dt + cell.dt_offset

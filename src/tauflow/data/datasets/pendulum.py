@@ -48,7 +48,7 @@ PENDULUM = DatasetCard(
         "0.05 by default); the torque; the time until the next observation. Targets: sin, cos and "
         "velocity at the next observation, without noise.",
         "dt is the time since the previous observation; exponential, clipped to a fifth and four "
-        "times its mean, by default 0.5 s. The first dt of a sequence is the mean gap.",
+        "times its mean, by default 0.5 s. The first dt of a sequence is the mean time step.",
         "Start, amplitude, frequency and phase of the torque differ between sequences.",
         "With the defaults, predicting that nothing changes has a test MSE of 0.177.",
     ),

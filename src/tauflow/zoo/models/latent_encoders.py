@@ -82,7 +82,7 @@ def split_moments(output: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RecurrentEncoder(nn.Module):
-    """A GRU that reads [x; seen; gap] backwards; a dense net maps its state to q(z0).
+    """A GRU that reads [x; seen; dt] backwards; a dense net maps its state to q(z0).
 
     Args:
         input_size: features D.
@@ -194,7 +194,7 @@ class ODERNNEncoder(nn.Module):
         )
         finest = span.amax(dim=1, keepdim=True) / self.steps
         finest = torch.where(finest > 0, finest, torch.ones_like(finest))
-        # The grid has floor(gap / finest) points, so one interval less.
+        # The grid has floor(dt / finest) points, so one interval less.
         counts = ((dt / finest).floor() - 1).clamp(min=1).detach()
         most = counts.amax(dim=0) if len(counts) else counts.new_zeros(counts.shape[1])
         return counts, [int(steps) for steps in most.tolist()]

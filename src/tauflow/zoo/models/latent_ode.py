@@ -26,7 +26,7 @@ class LatentODE(AbstractLatentModel):
         z_0 \sim q(z_0 | x), \qquad \dot z = f(z), \qquad x(t) \sim N(W z(t) + b,\; s^2)
 
     f is a dense net with tanh. The encoder reads from the last measurement back to the first: a GRU
-    on [x; observed; gap] (``"rnn"``), or an ODE-RNN (``"ode-rnn"``). Steps at which nothing was
+    on [x; observed; dt] (``"rnn"``), or an ODE-RNN (``"ode-rnn"``). Steps at which nothing was
     measured are passed over; a path gives their reconstruction. z0 belongs to the time of the first
     valid step. See :class:`AbstractLatentModel` for the loss, which :meth:`loss` returns.
 
@@ -193,7 +193,7 @@ class RNNVAE(AbstractLatentModel):
         z_0 \sim q(z_0 | x), \qquad \hat x_j = \mathrm{MLP}(h_j), \qquad h_0 = z_0, \qquad
         h_j = \mathrm{GRU}([\hat x_{j-1};\; 1;\; t_j - t_{j-1}],\; h_{j-1})
 
-    The encoder is a GRU on [x; observed; gap] from the last measurement to the first, passing over
+    The encoder is a GRU on [x; observed; dt] from the last measurement to the first, passing over
     steps at which nothing was measured. The head reads the mean of z0, or every h.
 
     With D inputs, N latent dimensions, R = ``encoder_size`` and U = ``units``: 3 R (2 D + R + 3) +

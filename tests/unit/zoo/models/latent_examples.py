@@ -91,7 +91,7 @@ def moments(output):
 
 
 def recurrent_posterior(encoder, events_of_row):
-    """Read events backwards; the gap goes to the event read before."""
+    """Read events backwards; the time step goes to the event read before."""
     h = np.zeros(encoder.gru.cell.hidden_size)
     later = events_of_row[-1][0]
     for time, x, seen in reversed(events_of_row):

@@ -131,7 +131,7 @@ def test_what_was_not_measured_changes_nothing(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_without_measurements_changes_no_posterior(kind):
-    """Splitting a gap by an empty step, in the middle or behind the end, is no news."""
+    """Splitting a time step by an empty step, in the middle or behind the end, is no news."""
     batch, network = irregular_batch(), model(kind)
     paths = network.infer(batch.x, **call(batch), samples=0)
     for at in (3, 9):
@@ -145,7 +145,7 @@ def test_a_step_without_measurements_changes_no_posterior(kind):
             observed=torch.cat([batch.observed[:, :at], empty, batch.observed[:, at:]], dim=1),
             samples=0,
         )
-        rows = batch.mask[:, at] if at < 9 else batch.mask[:, -1]  # where the gap is a real one
+        rows = batch.mask[:, at] if at < 9 else batch.mask[:, -1]  # where the step is a real one
         torch.testing.assert_close(split.mean[rows], paths.mean[rows], rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(split.std[rows], paths.std[rows], rtol=1e-9, atol=1e-12)
 

@@ -132,7 +132,7 @@ def _explain_flow(cell: AbstractCell, x: Tensor) -> dict[str, float]:
     x = x.flatten(0, 1)
     gap = x.new_zeros(len(x), 1, requires_grad=True)
     weights = torch.zeros_like(h, requires_grad=True)
-    # the slopes along the gap, as those of their weighted sum along the weights
+    # the slopes along the time step, as those of their weighted sum along the weights
     slopes = torch.autograd.grad(cell.step(x, h, gap), gap, weights, create_graph=True)[0]
     velocity = torch.autograd.grad(slopes.sum(), weights)[0]
     x, h = x / x.std(0), h / h.std(0)

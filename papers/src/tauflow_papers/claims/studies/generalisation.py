@@ -1,4 +1,4 @@
-"""Trained networks on what they were not trained on: longer gaps, noise, adversarial inputs."""
+"""Trained networks on longer time steps than in training, noise and adversarial inputs."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,13 +31,13 @@ _SAMPLES, _NEURONS = 40, 32
 
 
 def test_lags() -> dict[str, Any]:
-    """Train networks to continue oscillations, and test them on longer gaps of time.
+    """Train networks to continue oscillations, and test them on longer time steps.
 
-    Of each oscillation, whose period is 4 to 10, networks see the last sample and the gap to the
-    next one, which they predict. Gaps are uniform in 0.05 to 0.5 in training.
+    Of each oscillation, whose period is 4 to 10, networks see the last sample and the time step to
+    the next one, which they predict. Time steps are uniform in 0.05 to 0.5 in training.
 
     Returns:
-        By range of the gaps and network: mean square error over the variance of the targets;
+        By range of the time steps and network: mean square error over the variance of the targets;
         ``"last sample"`` is that of the last sample as the prediction, and ``"mean"`` that of 0.
     """
     parts: dict[str, Any] = {"train": _make_oscillations(2000, _TRAINED_GAPS, 0),

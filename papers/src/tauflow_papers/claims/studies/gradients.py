@@ -38,9 +38,9 @@ def measure() -> dict[str, Any]:
     Returns:
         ``"left"``: norm of the Jacobian of the last state with respect to the state 100 steps
         before, geometric mean over sequences and three seeds, of untrained networks along random
-        inputs with irregular gaps. ``"memory"``: by what an error in the memory c of an ODE-LSTM is
-        multiplied in each of these steps, by the forget bias, at default weights and with weights
-        near 0. ``"adjoint"``: norm of the gradient of a flow
+        inputs with irregular time steps. ``"memory"``: by what an error in the memory c of an
+        ODE-LSTM is multiplied in each of these steps, by the forget bias, at default weights and
+        with weights near 0. ``"adjoint"``: norm of the gradient of a flow
         ``-h + tanh(W h)`` with respect to its start after growing spans, by backpropagation through
         the steps and by the adjoint method.
     """

@@ -52,7 +52,7 @@ GESTURE = DatasetCard(
     repacked=read_checksums("tauflow_papers.datasets.real", "gesture"),
     notes=(
         "Windows of 32 frames, 16 apart, of seven recordings; the phase of every frame is asked. "
-        "There is no dt: every gap is one frame.",
+        "There is no dt: every time step is one frame.",
         "Leak: windows overlap by half and are split at random, so that training, validation and "
         "test parts share frames. split='by_recording' trains on a1, a2, b1 and c1, validates on "
         "a3 and tests on b3 and c3.",

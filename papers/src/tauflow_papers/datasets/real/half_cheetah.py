@@ -41,7 +41,7 @@ HALF_CHEETAH = DatasetCard(
     files=read_checksums("tauflow_papers.datasets.real", "half_cheetah"),
     notes=(
         "Windows of 32 steps, 10 apart; the target is the observation one step later. Not scaled.",
-        "There is no dt: every gap is one simulator step.",
+        "There is no dt: every time step is one simulator step.",
         "Parts share no trace; windows of one trace overlap.",
         "The paper speaks of 25 rollouts; 31 traces are published, of which the first 25 are used.",
         "Predicting that nothing changes has a test MSE of 62.9.",

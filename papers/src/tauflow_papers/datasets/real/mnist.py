@@ -47,7 +47,7 @@ SEQ_MNIST = DatasetCard(
     files=read_checksums("tauflow_papers.datasets.real", "mnist"),
     notes=(
         "28 steps of 28 pixels, divided by 255; the answer is read after the last row.",
-        "There is no dt: every gap is one row.",
+        "There is no dt: every time step is one row.",
         "The writers of the validation images are among those of the training images; the "
         "official test images have other writers.",
     ),

@@ -65,7 +65,7 @@ OCCUPANCY = DatasetCard(
     repacked=read_checksums("tauflow_papers.datasets.real", "occupancy"),
     notes=(
         "Windows of 16 minutes, 1 apart in the training file and 8 apart in the two test files; "
-        "the state of every minute is asked. There is no dt: every gap is 59 to 61 seconds.",
+        "the state of every minute is asked. There is no dt: every time step is 59 to 61 seconds.",
         "The paper says windows of 32; the released script has 16. length=32 gives the paper's.",
         "Leak: validation windows overlap training windows; test files are apart. "
         "split='by_time' validates on the last tenth of the training file.",

@@ -61,7 +61,7 @@ OZONE = DatasetCard(
     files=read_checksums("tauflow_papers.datasets.real", "ozone"),
     notes=(
         "Windows of 32 days, 4 apart; whether it is an ozone day is asked for every day. There is "
-        "no dt: rows count as days, although 8 of the 2533 gaps between rows last 2 to 6 days.",
+        "no dt: rows count as days, although 8 of the 2533 time steps last 2 to 6 days.",
         "Missing values are 0, and one mean and one deviation of all values standardise all "
         "features, as published.",
         "6.31 % of the days are ozone days: answering 'no' always is right for 93.69 % of them. "

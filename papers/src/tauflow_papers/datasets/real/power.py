@@ -75,7 +75,7 @@ POWER = DatasetCard(
     repacked={MINUTE_FILE: "4259c9d7ece5dbee9ab8d53682baac68d791c864f0f64a52b4043cb3b90894b7"},
     notes=(
         "Windows of 32 minutes that follow each other; the target is the active power of the same "
-        "minute. All seven columns are standardised. There is no dt: every gap is a minute.",
+        "minute. All seven columns are standardised. There is no dt: every time step is a minute.",
         "25979 minutes are missing; each column keeps its last value there.",
         "Leak: statistics are of all minutes, and neighbouring windows fall into different parts. "
         "split='by_time' trains on the first 75 % of the minutes, validates on the next 10 %, "

@@ -63,8 +63,8 @@ WALKER2D = DatasetCard(
         "Each frame is kept with probability 0.9 (the authors' seed 891374, one stream over the "
         "training, validation and test parts); windows of 64 kept frames, 16 apart. Not scaled.",
         "dt is the number of simulator steps since the last kept frame, 1 to 6. The first frame of "
-        "a rollout counts from the step before it; the first dt of a later window is the true gap.",
-        "The target is always one simulator step ahead, however long the next gap is.",
+        "a rollout counts from the step before it; the first dt of a later window is the true one.",
+        "The target is always one simulator step ahead, however long the next time step is.",
         "Parts share no rollout; windows of one rollout overlap.",
         "Predicting that nothing changes has a test MSE of 4.538.",
         "fill='spline' puts the windows back onto the simulator's 84 steps, with natural cubic "

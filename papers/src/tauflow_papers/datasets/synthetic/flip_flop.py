@@ -53,7 +53,7 @@ FLIP_FLOP = DatasetCard(
     loss="mse",
     metric="mse",
     notes=(
-        "There is no dt: every gap is one bin of 10 ms, the paper's time constant.",
+        "There is no dt: every time step is one bin of 10 ms, the paper's time constant.",
         "The paper trains on 500 trials and reports the lowest error on 100 validation trials. It "
         "has no test part; the one here is ours.",
         "Pulses last 20 ms in the paper and 30 ms in the authors' code, followed here; the option "

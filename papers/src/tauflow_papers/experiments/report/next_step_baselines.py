@@ -10,8 +10,8 @@ from tauflow.training.evaluation_loop import evaluate
 def score_next_step_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score what needs no learning either, where every target is one unit of time ahead.
 
-    ``the last change again``: the inputs go on as they did since the sample before. Where gaps
-    differ, also what a network would reach that is shown the next input in its place: ``next
+    ``the last change again``: the inputs go on as they did since the sample before. Where time
+    steps differ, also what a network would reach that is shown the next input in its place: ``next
     input, looks ahead``, and that with a straight line from the present one to it,
     ``interpolation, looks ahead``. At the last step, which has no next input, both stay as they
     are.
