@@ -110,7 +110,7 @@ def _make_thumbnail(entry: PaperFigure, folder: Path) -> str:
     target = f"{_get_page_name(entry)}#{entry.name}"
     link = f"[{entry.title}]({target})"
     if not (folder / f"{entry.name}.png").is_file():
-        return link
+        return f"{link}: no picture yet, it takes about {entry.minutes:.0f} min"
     return f"[![{entry.title}]({entry.name}.png)]({target}) {link}"
 
 
@@ -162,7 +162,9 @@ def _describe_files(entry: PaperFigure, record: dict[str, Any], folder: Path) ->
     ]
     if not files:
         results = " --results RESULTS" if entry.table else ""
-        return f"Not in this folder yet: `tauflow figure {entry.name} --out DIR{results}`."
+        makes = f"`tauflow figure {entry.name} --out DIR{results}`"
+        table = f" `tauflow show {entry.table}` prints its table." if entry.table else ""
+        return f"No picture yet: {makes} takes about {entry.minutes:.0f} min.{table}"
     size = record.get("size", "full")
     spent = record.get("seconds", {}).get("all", 0.0)
     settings = ", ".join(
