@@ -40,10 +40,8 @@ def forecast_naively(
 
 def _fill_forward(values: Floats) -> Floats:
     """Return values with the last known one where one is missing."""
-    places = np.where(np.isnan(values), -1, np.arange(len(values))[:, None])
-    places = np.maximum.accumulate(places, axis=0)
-    filled: Floats = np.take_along_axis(values, np.maximum(places, 0), axis=0)
-    return np.where(places < 0, np.nan, filled)
+    filled: Floats = require("pandas", extra="tables").DataFrame(values).ffill().to_numpy()
+    return filled
 
 
 def _compute_lags(values: Floats, ends: NDArray[np.int64], lags: int) -> Floats:

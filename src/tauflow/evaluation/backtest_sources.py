@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.cell_values import to_seconds
 from tauflow.tabular.files import read_table, to_pandas
 from tauflow.tabular.grouping import get_ids
 from tauflow.tabular.schema import Schema
@@ -122,7 +123,7 @@ class EstimatorSource(BacktestSource):
         lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
         longest, late = self.model._longest, np.zeros(lead_time.shape, np.bool_)
         if longest is not None:
-            seconds = _to_seconds(lead_time)
+            seconds = to_seconds(lead_time)
             late = seconds > longest
             more["at"] = np.where(late, lead_time[~late].max(initial=lead_time.min()), lead_time)
         elif self.model._has_lead_times:
@@ -184,19 +185,13 @@ class PredictorSource(BacktestSource):
         return tuple(prediction[name].to_numpy(np.float64).reshape(shape) for name in columns)
 
 
-def _to_seconds(times: NDArray[Any]) -> Floats:
-    """Return durations in seconds, and numbers as they are."""
-    second = np.timedelta64(1, "s")
-    return (times / second if times.dtype.kind == "m" else times).astype(np.float64)
-
-
 def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> int:
     """Return the horizon; of forecasts at any time, the longest lead time in median time steps."""
     longest: float | None = model._longest
     if longest is None or model._counts_samples:
         horizon: int = model._built["horizon"]
         return horizon
-    gaps = np.concatenate([_to_seconds(np.diff(times[places])) for places in rows])
+    gaps = np.concatenate([to_seconds(np.diff(times[places])) for places in rows])
     gaps = gaps[gaps > 0]
     return max(1, int(longest / np.median(gaps) + 1e-6)) if len(gaps) else 1
 

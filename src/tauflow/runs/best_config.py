@@ -1,5 +1,6 @@
 """The file of the settings that a search found, as ``tauflow run --config`` reads it."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields
@@ -16,7 +17,6 @@ from .run_data import RunData
 NULL = "null"
 """The text that stands for None, of which TOML has none; ``--set`` reads it so, too."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def write_best_config(path: Path, run: Run, run_data: RunData) -> None:
@@ -69,39 +69,29 @@ def to_toml(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> 
     text = _format_lines(top)
     for name, values in tables.items():
         if values:
-            text += f"[{_format_key(name)}]\n{_format_lines(values)}"
+            key = name if _BARE_KEY.fullmatch(name) else _format_value(name)
+            text += f"[{key}]\n{_format_lines(values)}"
     return text
 
 
 def _format_lines(values: Mapping[str, Any]) -> str:
-    return "".join(
-        f"{_format_key(name)} = {_format_value(value)}\n" for name, value in values.items()
-    )
+    return "".join(f"{line}\n" for line in _format_entries(values))
 
 
-def _format_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quote(name)
+def _format_entries(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name if _BARE_KEY.fullmatch(name) else _format_value(name)} = {_format_value(value)}"
+        for name, value in values.items()
+    ]
 
 
 def _format_value(value: Any) -> str:
-    if value is None:
-        return _quote(NULL)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return int.__repr__(value)
+    """Return a value as TOML has it, which is as JSON has it but for floats and mappings."""
     if isinstance(value, float):
         return float.__repr__(value)  # NumPy's own one names its type
     if isinstance(value, Mapping):
-        inner = (f"{_format_key(name)} = {_format_value(entry)}" for name, entry in value.items())
-        return f"{{{', '.join(inner)}}}"
+        return f"{{{', '.join(_format_entries(value))}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_format_value, value))}]"
-    return _quote(str(value))
-
-
-def _quote(text: str) -> str:
-    def escaped(sign: re.Match[str]) -> str:
-        return f"\\{sign[0]}" if sign[0] in '"\\' else f"\\u{ord(sign[0]):04x}"
-
-    return f'"{_ESCAPED.sub(escaped, text)}"'
+    text = json.dumps(NULL if value is None else value, ensure_ascii=False, default=str)
+    return text.replace("\x7f", "\\u007f")

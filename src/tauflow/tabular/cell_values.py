@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -127,13 +127,6 @@ def factorize(values: NDArray[Any]) -> tuple[Indices, list[Any]]:
     if values.dtype.kind in "mM":
         return codes, np.asarray(different).astype(str).tolist()
     return codes, np.asarray(different).tolist()
-
-
-def map_cells(values: NDArray[Any], function: Callable[[Any], Any]) -> NDArray[Any]:
-    """Return what a function says of each entry, as objects; of missing ones it is ``None``."""
-    codes, cells = factorize(values)
-    mapped = to_object_array([*map(function, cells), None])[codes]
-    return mapped
 
 
 def to_object_array(cells: Sequence[Any]) -> NDArray[Any]:

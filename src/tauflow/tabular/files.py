@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
 
-from .cell_values import DECIMAL_COMMA, MAX_EXACT_INTEGER, map_cells, parse_number, to_object_array
+from .cell_values import DECIMAL_COMMA, MAX_EXACT_INTEGER, parse_number, to_object_array
 from .csv_file import read_csv_table
 from .file_content import InMemoryFile, check_unpacked, is_parquet, resolve_file
 from .frame import Frame
@@ -194,7 +194,8 @@ def _mark_missing(frame: Frame, na_values: Sequence[str]) -> Frame:
     columns = dict(frame.columns)
     for name, values in frame.columns.items():
         if values.dtype.kind == "O":
-            absent = map_cells(values, is_marker) == True  # noqa: E712  # None where missing
+            codes, cells = frame.factorize(name)
+            absent = np.array([*map(is_marker, cells), False])[codes]
             held = values.copy()
             held[absent] = None
         elif values.dtype.kind in "iuf" and numbers:
@@ -235,14 +236,16 @@ def _replace_decimal_commas(frame: Frame, options: TableOptions) -> Frame:
             is_comma = isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
             return cell.replace(",", ".") if is_comma else cell
 
-        points = map_cells(values, has_point) == True  # noqa: E712  # None where missing
-        if points.any():
+        codes, cells = frame.factorize(name)
+        points = list(map(has_point, cells))
+        if any(points):
+            row = int(np.argmax(codes == points.index(True)))
             raise DataError(
-                f"{frame.describe_value(int(np.argmax(points)), name)}, a number with a point, and "
+                f"{frame.describe_value(row, name)}, a number with a point, and "
                 "decimals were said to have commas. Remove points between thousands, or "
                 f"{otherwise}."
             )
-        columns[name] = map_cells(values, replace_comma)
+        columns[name] = to_object_array([*map(replace_comma, cells), None])[codes]
     return replace(frame, columns=columns)
 
 

@@ -31,7 +31,6 @@ from .cell_values import (
     factorize,
     find_missing,
     is_number,
-    map_cells,
     parse_number,
     to_numbers,
 )
@@ -281,18 +280,17 @@ class Frame:
         Raises:
             DataError: there is such text. The first cell is named.
         """
-        rows = np.flatnonzero(~self.find_missing(column))
-        cells = self.columns[column][rows]
-        text = map_cells(cells, lambda cell: isinstance(cell, str)).astype(np.bool_)
-        plain = map_cells(cells, is_number).astype(np.bool_) & (text.all() | ~text)
-        if plain.all() or not (plain.any() or self.is_mostly_numbers(column, QUANTITY)):
+        codes, cells = self.factorize(column)
+        is_text_alone = all(isinstance(cell, str) for cell in cells)
+        plain = [is_number(c) and (is_text_alone or not isinstance(c, str)) for c in cells]
+        if all(plain) or not (any(plain) or self.is_mostly_numbers(column, QUANTITY)):
             return
-        place = int(np.argmax(~plain))
-        row = int(rows[place])
-        advice = self.get_number_advice(cells[place], row, column) or (
+        code = plain.index(False)
+        row = int(np.argmax(codes == code))
+        advice = self.get_number_advice(cells[code], row, column) or (
             "Write numbers alone, without units, and leave cells without one empty."
         )
-        others = "other cells of the target are" if plain.any() else "nearly all cells seem to be"
+        others = "other cells of the target are" if any(plain) else "nearly all cells seem to be"
         raise DataError(
             f"{self.describe_value(row, column)}, which is no number as it is written, and "
             f"{others} numeric. {advice} If they are classes, say so: task='classification' "
@@ -305,13 +303,13 @@ class Frame:
         Signs alone, such as a question mark, do not count among the cells. Numbers may have signs
         that are not read, such as a decimal comma.
         """
-        cells = self.columns[column]
-        if cells.dtype.kind != "O":
-            return cells.dtype.kind in "biuf"
-        cells = cells[~find_missing(cells)]
-        counted = map_cells(cells, lambda cell: any(map(str.isalnum, str(cell)))).astype(np.bool_)
-        seem = map_cells(cells, lambda cell: is_number(cell) or bool(form.fullmatch(str(cell))))
-        return bool(counted.any() and seem[counted].mean() >= MIN_NUMBER_SHARE)
+        if (kind := self.columns[column].dtype.kind) != "O":
+            return kind in "biuf"
+        codes, cells = self.factorize(column)
+        counts = np.bincount(codes[codes >= 0], minlength=len(cells))
+        counts *= np.array([any(map(str.isalnum, str(cell))) for cell in cells], np.int64)
+        seem = [is_number(cell) or bool(form.fullmatch(str(cell))) for cell in cells]
+        return bool(counts.any() and np.average(seem, weights=counts) >= MIN_NUMBER_SHARE)
 
     def _not_a_number_error(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
