@@ -77,7 +77,7 @@ def _suggest_command(file: Path, description: "Description") -> list[str]:
     """Return the words of a command that trains on the table."""
     if description.lead_time is None:
         return ["tauflow", "run", str(file), *format_cli_options(description.options)]
-    cuts = ("window", "horizon")
+    cuts = ("window", "horizon", "season")
     options = {name: value for name, value in description.options.items() if name not in cuts}
     words = ["tauflow", "forecast", str(file), *format_cli_options(options)]
     return [*words, "--max-lead-time", description.lead_time]

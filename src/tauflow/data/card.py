@@ -47,6 +47,7 @@ class DatasetCard:
             "nothing changes" is a prediction to compare with.
         horizon: of a forecast with one answer per sequence, how many rows after it that is for: the
             values of the first row come first; 0 for others.
+        season: of a forecast, rows after which values come again; 0 if none is known.
         query_targets: of forecasts at times that are asked for, which inputs are forecast, by
             number. Sequences then end in queries, which the last input marks, see
             :class:`tauflow.models.ForecastModel`; ``()`` for others.
@@ -85,6 +86,7 @@ class DatasetCard:
     per_step: bool = True
     forecast: bool = False
     horizon: int = 0
+    season: int = 0
     query_targets: tuple[int, ...] = ()
     query_horizon: float = 1.0
     query_periods: tuple[float, ...] | None = None
@@ -245,7 +247,6 @@ def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
         _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
         for k, v in fields_by_name.items()
     }
-    values.pop("season", None)  # of older versions
     if specs := values.pop("target_specs", ()):
         check_labels(specs)
         values |= {"task": "binary", "loss": "bce", "metric": "bce"}

@@ -10,7 +10,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.tabular.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
-from tauflow.training.elementwise import select_entries
+from tauflow.training.elementwise import Score, select_entries
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.metrics import METRICS
 
@@ -20,6 +20,9 @@ def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured, if
     :func:`has_naive_forecasts` says so.
+    ``seasonal naive``, if the season is known: it is as it was a season ago. What the sequence, or
+    window, holds no such value for is predicted by persistence, and the name says of how much that
+    is true, as ``seasonal naive (40 % as persistence)``; of everything, there is no such row.
     ``training mean``: the mean target of the training split; for classes, ``most frequent class``;
     for an F1 score ``always the positive class``, for an area under a ROC curve, which no constant
     brings above a half, ``the same for all``.
@@ -62,7 +65,16 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
     mean = _compute_mean_target(data.train, per_step=card.per_step)
     baselines: list[tuple[str, nn.Module]] = [("training mean", _ConstantPrediction(mean, card))]
     if has_naive_forecasts(data):
-        baselines.insert(0, ("persistence", _make_persistence(data)))
+        baselines.insert(0, ("persistence", make_seasonal_naive(data)))
+    lacking = compute_missing_season_share(data)
+    if lacking < 1:
+        baselines.insert(
+            1,
+            (
+                f"seasonal naive{_describe_persistence_share(lacking)}",
+                make_seasonal_naive(data, card.season),
+            ),
+        )
     return baselines
 
 
@@ -82,13 +94,31 @@ def has_naive_forecasts(data: TaskData) -> bool:
     return not bool(moved.any())
 
 
-def _make_persistence(data: TaskData) -> "_Persistence":
-    """Return what predicts a forecast's targets as they were last measured."""
+def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
+    """Return what predicts a forecast's targets as they were so many rows before."""
     card, inputs = data.card, () if data.schema is None else data.schema.inputs
     size = card.target_size // (card.horizon or 1)
     measured = [INDICATOR_NAME_FORMAT.format(name) for name in inputs[:size]]
     indicators = [inputs.index(name) if name in inputs else None for name in measured]
-    return _Persistence(size, card.horizon, indicators)
+    return SeasonalNaive(size, card.horizon, season, indicators)
+
+
+def compute_missing_season_share(data: TaskData) -> float:
+    """Return the share of the test split's targets without a value of a season ago to predict them.
+
+    It is 1 of what is no forecast, has no known season, or see :func:`has_naive_forecasts`.
+    """
+    if not data.card.season or not has_naive_forecasts(data):
+        return 1.0
+    itself = Score("share", "values", lambda prediction, y: prediction)
+    return evaluate(
+        _MissingSeason(make_seasonal_naive(data, data.card.season)), data.test, metric=itself
+    )
+
+
+def _describe_persistence_share(share: float) -> str:
+    """Return the words for a share that is predicted otherwise, empty for no share."""
+    return f" ({min(max(round(100 * share), 1), 99)} % as persistence)" if share else ""
 
 
 def _make_constant_prediction(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
@@ -119,19 +149,34 @@ class _ConstantPrediction(nn.Module):
         return self.values.expand(*x.shape[: self.axes], -1), None
 
 
-class _Persistence(nn.Module):
-    """Predicts the first inputs as they were last measured; before that, what is there.
+class SeasonalNaive(nn.Module):
+    """Predicts the first inputs as they were last measured so many rows before.
+
+    Of what has no such value in its sequence, the last measured one; before that, what is there.
 
     Args:
         size: how many of the inputs.
         horizon: rows after the last one to predict at once; 0 for the row after each row.
+        season: values are as they were so many rows before the one that they are for; over a longer
+            horizon, as in the last so many.
         measured_columns: of each of these inputs, the place of one that is above 0 where it was
             measured; ``None`` if it always was. Where a batch says what was observed, that counts.
     """
 
-    def __init__(self, size: int, horizon: int, measured_columns: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        horizon: int = 0,
+        season: int = 1,
+        measured_columns: Sequence[int | None] = (),
+    ) -> None:
         super().__init__()
-        self.size, self.horizon, self.measured_columns = size, horizon, measured_columns
+        self.size, self.horizon, self.season, self.measured_columns = (
+            size,
+            horizon,
+            season,
+            measured_columns,
+        )
 
     def forward(
         self,
@@ -142,16 +187,33 @@ class _Persistence(nn.Module):
         **_: Tensor | None,
     ) -> tuple[Tensor, None]:
         """Return what is predicted, (B, T, size), or over a horizon (B, H * size)."""
-        rows = torch.arange(x.shape[1], device=x.device)[:, None].expand(len(x), -1, self.size)
+        ago, last = (self.find_source_rows(x, mask, observed, rows) for rows in (self.season, 1))
+        places = torch.where(ago < 0, last, ago).clamp(min=0)
+        return self.to_forecast_shape(x[..., : self.size].gather(1, places)), None
+
+    def find_source_rows(
+        self, x: Tensor, mask: Tensor | None, observed: Tensor | None, season: int
+    ) -> Tensor:
+        """Return the rows whose values are those of so many rows before, below 0 for none.
+
+        They are (B, T, size), for the row after each row, or (B, H, size).
+        """
+        rows = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
         there = self._get_measured(x, observed)
+        last = rows.unsqueeze(-1).expand(-1, -1, self.size)
         if there is not None:
-            rows = torch.where(there, rows, -1).cummax(dim=1).values.clamp(min=0)
-        last = x[..., : self.size].gather(1, rows)
-        if not self.horizon:
-            return last, None
-        lengths = last.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
-        ends = last[torch.arange(len(x), device=x.device), lengths.long() - 1]
-        return ends.repeat(1, self.horizon), None
+            last = torch.where(there, last, -1).cummax(dim=1).values
+        wanted = rows + 1 - season
+        if self.horizon:
+            ahead = torch.arange(self.horizon, device=x.device)
+            length = rows[:, -1:] + 1 if mask is None else mask.sum(1, keepdim=True)
+            wanted = length - season + ahead % season
+        places = last.gather(1, wanted.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.size))
+        return places.masked_fill((wanted < 0).unsqueeze(-1), -1)
+
+    def to_forecast_shape(self, values: Tensor) -> Tensor:
+        """Return what is predicted for each row as the model of a forecast gives it."""
+        return values.flatten(1) if self.horizon else values
 
     def _get_measured(self, x: Tensor, observed: Tensor | None) -> Tensor | None:
         """Return which of the inputs were measured, (B, T, size), ``None`` if all were."""
@@ -164,6 +226,25 @@ class _Persistence(nn.Module):
             [everywhere if place is None else x[..., place] > 0 for place in self.measured_columns],
             dim=-1,
         )
+
+
+class _MissingSeason(nn.Module):
+    """Says, as 1 or 0, which values a forecast cannot predict as they were a season ago."""
+
+    def __init__(self, forecast: SeasonalNaive) -> None:
+        super().__init__()
+        self.forecast = forecast
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+        **_: Tensor | None,
+    ) -> tuple[Tensor, None]:
+        ago = self.forecast.find_source_rows(x, mask, observed, self.forecast.season)
+        return self.forecast.to_forecast_shape((ago < 0).to(x.dtype)), None
 
 
 def _compute_mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:

@@ -52,7 +52,7 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
             f"boosting fits a model per output, of {MAX_OUTPUTS} at most; {card.name!r} has "
             f"{card.target_size}."
         )
-    rows = select_training_rows(data)
+    rows = select_training_rows(data, with_season=False)
     models = rows.fit_targets(lambda: make_boosting(card.task))
     baseline, trees = np.zeros(card.target_size), []
     if card.task == "classify":

@@ -60,7 +60,7 @@ def make_clusters(data: TaskData) -> Clusters | str:
     valid = data.test.valid if card.per_step else torch.ones(len(owners), 1, dtype=torch.bool)
     blocks = torch.zeros(valid.shape, dtype=torch.int64)
     total = int(valid.sum())
-    length = max(-(-total // _NUM_BLOCKS), 1)
+    length = max(-(-total // _NUM_BLOCKS), card.season if card.per_step else 1, 1)
     made = 0
     for owner in range(int(owners.max()) + 1):
         is_owned = valid & (owners == owner)[:, None]

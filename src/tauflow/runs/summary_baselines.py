@@ -15,6 +15,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.summary_features import compute_summary_features
 
+from .baselines import make_seasonal_naive
+
 MAX_OUTPUTS = 48
 """Outputs of a forecast for which as many regressors of a kind are fitted at most."""
 _MAX_ROWS, _MAX_VALUES, _MIN_ROWS = 20_000, 100_000, 2_000
@@ -30,8 +32,8 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
     with its default options: logistic regression of classes, ridge regression of values, on
     features that are standardised and, where missing, their mean. All are given
     :func:`~tauflow.data.summary_features.compute_summary_features` of each sequence, or of each up
-    to every row that has a target. Of many rows a part is drawn to fit on, which the names say.
-    Rows count what their sequences weigh.
+    to every row that has a target; of a forecast with a season, also the values of a season ago. Of
+    many rows a part is drawn to fit on, which the names say. Rows count what their sequences weigh.
 
     Args:
         data: a table's task, with at most :data:`MAX_OUTPUTS` values to predict.
@@ -85,11 +87,12 @@ class TrainingRows(NamedTuple):
         ]
 
 
-def select_training_rows(data: TaskData) -> TrainingRows:
+def select_training_rows(data: TaskData, *, with_season: bool = True) -> TrainingRows:
     """Return what models of the training split's rows are fitted on.
 
     Args:
         data: a table's task.
+        with_season: whether values of a season ago are features, if there is a season.
     """
     rows = _select_rows(data.train, per_step=data.card.per_step)
     limit = _MAX_ROWS
@@ -102,7 +105,7 @@ def select_training_rows(data: TaskData) -> TrainingRows:
         few = torch.zeros(total, dtype=torch.bool)
         few[places] = True
         rows = rows.masked_scatter(rows, few)
-    features = compute_summary_features(data.train, where=rows).values
+    features = _compute_features(data, data.train, rows, with_season=with_season)
     y, known = _select_targets(data.train, rows, per_step=data.card.per_step)
     if data.card.task == "classify":
         y = y[:, :1].astype(np.int64)
@@ -179,7 +182,7 @@ def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, 
         rows = _select_rows(piece, per_step=data.card.per_step)
         if not rows.any():
             continue
-        features = compute_summary_features(piece, where=rows).values
+        features = _compute_features(data, piece, rows)
         where = rows if data.card.per_step else rows.any(1)
         for name, of_targets in models.items():
             answer = _predict_rows(of_targets, features, data.card)
@@ -232,6 +235,20 @@ def _select_targets(
     if batch.y_mask is not None and batch.y_mask.ndim == 3:
         known = batch.y_mask[where].reshape(y.shape)
     return y.numpy(), known.numpy()
+
+
+def _compute_features(
+    data: TaskData, batch: SequenceBatch, rows: Tensor, *, with_season: bool = True
+) -> Floats:
+    """Return the features of chosen steps, (N, K)."""
+    features = compute_summary_features(batch, where=rows).values
+    if not (with_season and data.card.forecast and data.card.season):
+        return features
+    again, _ = make_seasonal_naive(data, data.card.season)(
+        batch.x, mask=batch.mask, observed=batch.observed
+    )
+    again = again[rows if data.card.per_step else rows.any(1)]
+    return np.concatenate([features, again.double().numpy()], axis=1)
 
 
 def _find_varying_columns(features: Floats) -> NDArray[np.bool_]:

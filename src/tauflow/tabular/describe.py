@@ -135,7 +135,7 @@ class _Describer:
         keys = search.choose()
         self._take_keys(keys)
         self.problem = self._explain_spread(keys, search) or self._explain_keys(keys)
-        forecast = any(self.known.get(name) for name in ("horizon", "known"))
+        forecast = any(self.known.get(name) for name in ("horizon", "season", "known"))
         if not ("target" in self.known or forecast or self.known.get("task") == NEXT_STEP):
             self._take_target()
         self._leave_out(search)
@@ -363,7 +363,7 @@ class _Describer:
         options = TableOptions(**self.options)
         per_id = options.id is not None and not options.is_forecast
         per_id = per_id and all(self.by_name[n].is_constant_in(group) for n in options.targets)
-        if per_id or {"window", "stride", "horizon"} & self.known.keys():
+        if per_id or {"window", "stride", "horizon", "season"} & self.known.keys():
             return None
         usual = np.median(lengths)
         by_time = options.id is not None and len(lengths) < _FEW_IDS and usual > _WINDOW

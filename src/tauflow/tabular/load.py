@@ -35,6 +35,11 @@ def load_table(
             "value are na_values=['nil', '-']."
         )
     check_one_of(MISSING_OPTIONS, missing=missing)
+    if options.season is not None and not options.is_forecast:
+        # Not where options are made, as those of predictors that were saved with one are.
+        raise ArgumentError(
+            "season is for forecasts, which are compared with seasonal naive ones. Leave it out."
+        )
     table_name, source = "table", "a table in memory"
     file = resolve_file(table)
     if isinstance(file, Path):

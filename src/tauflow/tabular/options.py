@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         window: int | None
         stride: int | None
         horizon: int | None
+        season: int | str | None
         delimiter: str
         decimal: str
         split_column: str | None
@@ -141,6 +142,9 @@ class TableOptions:
             horizon the length of the horizon. With fewer, a row is in several windows and counts
             once for each of them in losses and scores.
         horizon: rows after each window to predict at once, rather than the row after each row.
+        season: rows after which values repeat, such as 24 for hours, or with times a span such as
+            ``"24h"`` or ``"7 days"``, for the seasonal naive baseline. For tasks other than
+            forecasts it is an error.
         delimiter: column separator of a CSV file; by default a comma, ``"tab"`` for tabs.
         decimal: decimal sign of numbers that are text, a point or a comma. Thousands separators
             are an error.
@@ -181,6 +185,7 @@ class TableOptions:
     window: int | None = None
     stride: int | None = None
     horizon: int | None = None
+    season: int | str | None = None
     delimiter: str = COMMA
     decimal: str = DECIMALS[0]
     split_column: str | None = None
@@ -281,7 +286,17 @@ class TableOptions:
         return self.split_column is not None or isinstance(self.split, Mapping)
 
     def _check_windows(self) -> None:
-        for name in ("window", "stride", "horizon"):
+        if isinstance(self.season, str):
+            if self.season.isdecimal():
+                object.__setattr__(self, "season", int(self.season))
+            elif self.time is None:
+                raise ArgumentError(
+                    f"season={self.season!r} is a span of time. Name the column of times, or give "
+                    "the season in rows."
+                )
+        for name in ("window", "stride", "horizon", "season"):
+            if isinstance(getattr(self, name), str):
+                continue
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
                 check_within(1, 2**31, **{name: getattr(self, name)})

@@ -179,8 +179,7 @@ class SchemaFields(FittedSchema, TableOptions):
         for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
             if values.get(name) is not None:
                 values[name] = torch.tensor(values[name], dtype=torch.float64)
-        for name in ("ordinal", "season"):  # of older versions
-            values.pop(name, None)
+        values.pop("ordinal", None)
         if specs := values.pop("target_specs", ()):
             check_labels(specs)
             values["labels"] = [(name, *more) for name, _, *more in specs]

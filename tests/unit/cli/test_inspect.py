@@ -59,9 +59,9 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     assert re.search(r"note +left out +nothing +100 %", output)
     words = suggested(output)
     assert words[2:] == ["--time", "timestamp", "--features", "power", "--window", "100"]
-    words = [*words[:-1], 20, "--epochs", 1]
+    words = [*words[:-1], 20, "--season", 8, "--epochs", 1]
     trained = call(*words, "--model", "gru", "--hidden-size", 2).output
-    assert "\npersistence" in trained
+    assert trained.index("\npersistence") < trained.index("\nseasonal naive")
     refused = call(*words, "--horizon", 4, code=1).output
     assert "tauflow forecast TABLE --time TIME --max-lead-time 24h" in " ".join(refused.split())
 

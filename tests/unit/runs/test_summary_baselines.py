@@ -134,6 +134,27 @@ def test_each_row_is_predicted_from_the_rows_until_then():
     assert not torch.equal(again, predictions)
 
 
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_forecasts_learn_a_season(horizon):
+    rng, hours = np.random.default_rng(0), np.arange(1500)
+    days = pandas.Series(rng.normal(size=24))
+    frame = pandas.DataFrame({"t": hours, "v": days.loc[hours % 24].to_numpy()})
+    frame["v"] += 0.05 * rng.normal(size=len(frame))
+    table_options = {"time": "t", "target": "v", "window": 48, "season": 24}
+    table_options |= {"horizon": horizon, "stride": 2} if horizon else {"task": "next-step"}
+    data = from_table(frame, **table_options)
+    name, predictions = fit_gradient_boosting(data)
+    assert name == "gradient boosting"
+    assert predictions.shape == data.test.y.shape
+    late = slice(None) if horizon else slice(24, None)
+
+    def error(predicted):
+        return float((predicted - data.test.y)[:, late].square().mean())
+
+    _, without = fit_gradient_boosting(replace(data, card=replace(data.card, season=0)))
+    assert error(predictions) < min(0.3, 0.7 * error(without))
+
+
 def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
     frame = visits(60)
     frame["c"] = frame["b"].shift(1).fillna(0)

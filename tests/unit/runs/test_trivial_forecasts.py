@@ -7,49 +7,59 @@ import pytest
 from tauflow.data import from_table
 from tauflow.runs.baselines import score_baselines
 
-ROWS = 24 * 60
+SEASON, ROWS = 24, 24 * 60
 
 
 def load(missing=0.0):
     rng = np.random.default_rng(0)
     hour = np.arange(ROWS)
-    kw = 10 + 5 * np.sin(2 * np.pi * hour / 24) + 0.1 * rng.normal(size=ROWS)
+    kw = 10 + 5 * np.sin(2 * np.pi * hour / SEASON) + 0.1 * rng.normal(size=ROWS)
     kw[rng.random(ROWS) < missing] = np.nan
     return pandas.DataFrame({"hour": hour, "kW": kw})
 
 
-def persist_by_pandas(table, window, first=ROWS - ROWS * 15 // 100):
-    """Return the error of last values as forecasts of the rows of the test split."""
-    last, true = [], []
+def by_pandas(table, window, first=ROWS - ROWS * 15 // 100):
+    """Return the errors of both forecasts of the rows of the test split, and what persists."""
+    ago, last, true = [], [], []
     part = table["kW"].iloc[first:].reset_index(drop=True)
     for start in range(0, len(part) - 1, window):
         piece = part.iloc[start : start + window]
         piece = piece.iloc[: min(window, len(part) - 1 - start)].ffill()
         last.append(piece)
+        ago.append(piece.shift(SEASON - 1))
         true.append(part.shift(-1).iloc[piece.index])
-    last, true = map(pandas.concat, (last, true))
+    ago, last, true = map(pandas.concat, (ago, last, true))
+    known, share = true.notna(), float(ago[true.notna()].isna().mean())
     last = last.fillna(table["kW"].iloc[: ROWS * 7 // 10].mean())
-    return ((last - true)[true.notna()] ** 2).mean()
+    errors = [((forecast - true)[known] ** 2).mean() for forecast in (last, ago.fillna(last))]
+    return [*errors, share]
 
 
 @pytest.mark.parametrize("window", [None, 24, 48, 100])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("missing_as", ["observed", "inputs"])
-def test_persistence_is_the_last_measured_value(window, missing, missing_as):
+def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, missing_as):
     table = load(missing)
-    table_options = {"time": "hour", "target": "kW", "task": "next-step"}
+    table_options = {"time": "hour", "target": "kW", "task": "next-step", "season": SEASON}
     data = from_table(table, window=window, missing=missing_as, **table_options)
-    (named, persistence), _ = score_baselines(data, "mse")
-    assert named == "persistence"
+    last, ago, share = by_pandas(table, window or ROWS)
+    (named, persistence), (name, naive), _ = score_baselines(data, "mse")
+    assert (named, name) == ("persistence", f"seasonal naive ({100 * share:.0f} % as persistence)")
     scale = float(data.schema.y_scale[0]) ** 2
-    assert scale * persistence == pytest.approx(persist_by_pandas(table, window or ROWS), rel=1e-3)
+    assert [scale * persistence, scale * naive] == pytest.approx([last, ago], rel=1e-3)
+
+
+def test_the_season_beats_persistence_where_it_can_be_looked_up():
+    data = from_table(load(), time="hour", window=96, horizon=24, season=SEASON)
+    scores = dict(score_baselines(data, "mse"))
+    assert scores["seasonal naive"] < 0.01 * scores["persistence"]
 
 
 @pytest.mark.parametrize("sizes", [{}, {"window": 24, "horizon": 3}])
 @pytest.mark.parametrize("also", [[], ["stuck"]])
 def test_what_inputs_do_not_tell_is_not_forecast_trivially(sizes, also):
     table = load().assign(stuck=5.0)
-    table_options = {"time": "hour", "target": ["kW", *also], "task": "next-step"}
+    table_options = {"time": "hour", "target": ["kW", *also], "task": "next-step", "season": SEASON}
     usual = [
         name for name, _ in score_baselines(from_table(table, **table_options, **sizes), "mse")
     ]

@@ -10,7 +10,7 @@ from own_tables import NAN, visits
 
 import tauflow
 from tauflow.data import from_table, transform_table
-from tauflow.errors import ArgumentError, DataError, ShiftWarning
+from tauflow.errors import ArgumentError, DataError, ShiftWarning, UnknownNameError
 from tauflow.predict import Predictor
 from tauflow.runs.baselines import score_baselines
 from tauflow.training import METRICS
@@ -70,8 +70,9 @@ def test_windows_without_a_horizon_hold_every_row():
 
 def test_trivial_forecasts_of_a_horizon():
     values = [float(row % 4) for row in range(200)]
-    data = from_table(series(a=values), time="t", window=8, horizon=6, scale=False)
+    data = from_table(series(a=values), time="t", window=8, horizon=6, season=4, scale=False)
     scores = dict(score_baselines(data, "mse"))
+    assert scores["seasonal naive"] == 0
     x, y = data.test.x[:, -1], data.test.y
     assert scores["persistence"] == pytest.approx(float(((y - x) ** 2).mean()))
 
@@ -148,6 +149,57 @@ def test_each_forecast_of_a_horizon_says_its_time():
     ]
 
 
+def test_a_season_may_be_a_span_of_time():
+    values = [float(row % 4) for row in range(200)]
+    options = {"window": 8, "horizon": 6, "scale": False, "time_unit": "minutes"}
+    data = from_table(series(a=values), time="t", season="8 min", **options)
+    assert data.card.season == 4
+    assert dict(score_baselines(data, "mse"))["seasonal naive"] == 0
+    assert from_table(series(a=values), time="t", season="4", **options).card.season == 4
+
+
+@pytest.mark.parametrize(
+    ("window", "horizon", "season", "rows"),
+    [(7, None, 8, 8), (8, None, 8, None), (5, 2, 8, 7), (7, 2, 8, None), (1, 8, 8, None)],
+)
+def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, season, rows):
+    data = from_table(series(), time="t", window=window, horizon=horizon, season=season)
+    messages = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
+    names = [name for name, _ in score_baselines(data, "mse") if "seasonal" in name]
+    if rows is None:
+        assert (messages, len(names)) == ([], 1)
+    else:
+        assert (
+            f"takes {rows} rows, and the longest sequence of the test split has {window}"
+            in messages[0]
+        )
+        assert names == []
+
+
+@pytest.mark.parametrize(
+    ("season", "more", "words"),
+    [
+        ("9 min", {}, "4.5 of the median gaps"),
+        ("8 moons", {}, "season='moons' is unknown"),
+        ("often", {}, "neither rows, 24, nor a span"),
+        ("8 min", {"time_unit": "auto"}, "nothing says what times are counted in"),
+        ("8 min", {"time": None, "time_unit": "auto"}, "Name the column of times"),
+    ],
+)
+def test_seasons_that_are_none(season, more, words):
+    table = {"t": series()["t"], "a": series()["a"]}
+    options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **more}
+    with pytest.raises((ArgumentError, UnknownNameError), match=words):
+        from_table(table, season=season, **options)
+
+
+@pytest.mark.parametrize("more", [{}, {"task": "regression"}, {"window": 8, "stride": 4}])
+def test_a_season_is_of_forecasts(more):
+    options = {"time": "t", "target": "a", "season": 4, **more}
+    with pytest.raises(ArgumentError, match=r"season is for forecasts, .* Leave it out"):
+        from_table({**series(), "b": series()["a"]}, **options)
+
+
 @pytest.mark.parametrize("place", [0, 39])
 @pytest.mark.parametrize("target", ["class", "number"])
 def test_every_window_of_an_id_has_its_one_target(place, target):
@@ -180,7 +232,8 @@ def test_windows_without_a_target_in_any_row_are_told():
 def test_rows_to_predict_are_median_gaps_away_for_any_window(window):
     when = pandas.date_range("2024-01-01", periods=200, freq="15min")
     table = pandas.DataFrame({"when": when, "a": torch.rand(200).numpy()})
-    data = from_table(table, time="when", window=window, horizon=3)
+    data = from_table(table, time="when", window=window, horizon=3, season="24h")
+    assert data.card.season == 96
     model = tauflow.SequenceModel(
         tauflow.Elman(data.card.input_size, 4, return_sequences=False), data.card.target_size
     )

@@ -63,7 +63,7 @@ def test_a_comparison_calls_its_baseline_by_its_name(tmp_path):
 
 @pytest.mark.parametrize("compared", [False, True])
 def test_curves_are_drawn_beside_the_best_baseline(tmp_path, compared):
-    run = run_of(load(), tmp_path, time="hour", task="next-step", window=48)
+    run = run_of(load(), tmp_path, time="hour", task="next-step", window=48, season=24)
     scores = dict(run.baselines)
     best = min(scores, key=scores.get)
     assert best != next(iter(scores))
