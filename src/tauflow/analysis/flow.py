@@ -75,7 +75,7 @@ class Flow:
         size = self.state_size
         if h.ndim == 0 or (size is not None and h.shape[-1] != size):
             width = "S" if size is None else size
-            advice = "Give states of the system, the last axis along the state."
+            advice = "Give states of the system, such as visited_states(rnn, x)."
             raise shape_error(where, "states", h, f"(..., {width})", advice)
         states = h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
         if len(states):  # the velocity may be a function of the caller

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least
+from tauflow.errors import ArgumentError
 from tauflow.plotting.palette import GREY, INK
 
 if TYPE_CHECKING:
@@ -21,14 +22,26 @@ def plot_attributions(
 ) -> "Figure":
     """Plot series, each below a strip that is red where a value raises the output, else blue.
 
-    Values of static features are written in the title of their strip.
+    Values of static features are written in the title of their strip. Feature 0 of sequence 3 of
+    an :class:`Attribution`, in a batch with times ``t``::
+
+        arrays = t[3], batch.x[3, :, 0], attribution.values[3, :, 0]
+        plot_attributions({"pulse": tuple(array.numpy() for array in arrays)})
 
     Args:
         series: times, values and contributions by the name of the feature.
         title: of the figure.
         time_label: of the axis of times.
         count: how many features to draw, those with the largest absolute contributions.
+
+    Raises:
+        ArgumentError: the series are no mapping.
     """
+    if not isinstance(series, Mapping):
+        raise ArgumentError(
+            f"plot_attributions: expected a mapping of names to (times, values, contributions), "
+            f"got {type(series).__name__}. Give the arrays of one sequence, feature by feature."
+        )
     from matplotlib import pyplot as plt
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

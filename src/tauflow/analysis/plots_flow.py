@@ -45,8 +45,13 @@ def plot_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
         The axes drawn on; the colour bar stands beside them.
 
     Raises:
-        ArgumentError: a velocity is not finite.
+        ArgumentError: it is no field, or a velocity is not finite.
     """
+    if not isinstance(field, FlowField):
+        raise ArgumentError(
+            f"plot_flow_field: expected a FlowField, got {type(field).__name__}. Compute one by "
+            "flow_field(rnn, box=((left, right), (bottom, top)))."
+        )
     if not field.is_finite:
         raise ArgumentError(
             "plot_flow_field: some velocities are not finite. Choose a smaller box."

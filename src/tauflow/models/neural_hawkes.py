@@ -103,6 +103,17 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.log_scale)
 
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Raise: a process has no output without a question.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__} is not called as a network. Call its log_likelihood, intensity "
+            "or predict_next; tauflow.estimators.SequenceHawkes trains it."
+        )
+
     def log_likelihood(
         self,
         types: Int[Tensor, "B T"],

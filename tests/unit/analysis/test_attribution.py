@@ -4,7 +4,12 @@ import torch
 
 import tauflow
 from tauflow import SequenceBatch
-from tauflow.analysis import integrated_gradients, occlusion, permutation_importance
+from tauflow.analysis import (
+    integrated_gradients,
+    occlusion,
+    permutation_importance,
+    plot_attributions,
+)
 from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 
 
@@ -142,3 +147,15 @@ def test_permuting_costs_what_a_shuffled_column_is_wrong_by():
         LastOfFirst(), static, metric="mse", static=[0, 1], repeats=1
     )
     np.testing.assert_allclose(importance[0], 2.0, rtol=0.1)
+
+
+def test_an_attribution_is_plotted_feature_by_feature():
+    pytest.importorskip("matplotlib").use("Agg")
+    batch = batch_of(torch.tensor([[[1.0, 3.0], [2.0, 5.0]]]))
+    attribution = integrated_gradients(lambda b: b.x[..., 1].sum(1), batch)
+    with pytest.raises(ArgumentError, match=r"expected a mapping .* got Attribution"):
+        plot_attributions(attribution)
+    arrays = torch.tensor([0.5, 2.0]), batch.x[0, :, 1], attribution.values[0, :, 1]
+    figure = plot_attributions({"pulse": tuple(array.numpy() for array in arrays)})
+    (strip,) = (ax for ax in figure.axes if ax.get_title("left") == "pulse")
+    np.testing.assert_allclose(strip.collections[0].get_array().ravel(), [3.0, 5.0])

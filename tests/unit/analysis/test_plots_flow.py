@@ -5,6 +5,7 @@ import torch
 from known_systems import cloud, two_wells
 from matplotlib import pyplot as plt
 
+import tauflow
 from tauflow.analysis import (
     Flow,
     Projection,
@@ -104,3 +105,10 @@ def test_a_title_has_its_place():
     a, b, c = (box.get_window_extent() for box in boxes)
     assert not a.overlaps(b)
     assert not b.overlaps(c)
+
+
+def test_a_network_is_no_field():
+    with pytest.raises(ArgumentError, match=r"expected a FlowField, got GRU\. .*flow_field\(rnn"):
+        plot_flow_field(tauflow.GRU(2, 2))
+    field = flow_field(tauflow.GRU(2, 2), box=BOX, resolution=3)
+    assert plot_flow_field(field).get_xlim() == BOX[0]

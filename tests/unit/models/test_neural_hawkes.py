@@ -384,3 +384,8 @@ def test_the_next_event_after_a_pause_comes_at_once_then():
     survival = np.exp(-cumulative_trapezoid(rate(grid), grid, initial=0))
     assert float(delay) == pytest.approx(np.trapezoid(survival, grid), abs=1e-5)
     torch.testing.assert_close(shares, torch.tensor([[1.0, 0.0, 0.0]], dtype=F64))
+
+
+def test_a_process_that_is_called_names_its_methods():
+    with pytest.raises(ArgumentError, match=r"NeuralHawkes is not called .* log_likelihood"):
+        NeuralHawkes(2, 4)(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3))
