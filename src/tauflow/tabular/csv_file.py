@@ -20,7 +20,6 @@ from .cell_values import (
     MISSING_TEXTS,
     Indices,
     factorize,
-    find_missing,
     is_missing_text,
     to_object_array,
 )
@@ -259,19 +258,14 @@ class _CsvReader:
 
     def _has_odd_rows(self, frame: Frame) -> bool:
         """Whether a row, of a file whose lines are rows, is empty or lacks its last cells."""
-        missing = np.flatnonzero(frame.find_missing(self.header[-1]))
-        if not missing.size:
+        empty = frame.find_missing(self.header[-1])
+        if not empty.any():
             return False
-        empty = np.ones(len(missing), np.bool_)
-        for values in frame.columns.values():
-            empty &= find_missing(values[missing])
-        if empty.any():
-            return True
-        content = np.frombuffer(self.content, np.uint8)[self._find_first_row() :]
-        ends = np.append(np.flatnonzero(content == ord("\n")), len(content))[: len(frame)]
-        starts = np.append(0, ends[:-1] + 1)
-        cells = np.add.reduceat(content == ord(self.delimiter), starts, dtype=np.int32)
-        return bool((cells[missing] != len(self.header) - 1).any())
+        for name in self.header[:-1]:
+            empty &= frame.find_missing(name)
+        # As pandas refuses longer rows than the first, all signs are there if none is shorter.
+        signs = self.content.count(self.delimiter.encode(), self._find_first_row())
+        return bool(empty.any()) or signs != len(frame) * (len(self.header) - 1)
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.

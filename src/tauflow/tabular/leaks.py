@@ -23,7 +23,6 @@ LEAK_NOTE = "Warning: a feature alone predicts"
 _MIN_COUNT = 10  # of each class, and half as many as there must be values: fewer fit by chance
 _MAX_CLASSES = 10
 _MAX_ROWS = 10_000
-_MAX_ELEMENTS = 1 << 20
 
 
 def make_leak_notes(
@@ -57,26 +56,15 @@ def make_leak_notes(
         values[rows[places]].reshape(len(places), -1) for values in (target.y, target.known)
     )
     targets = pandas.DataFrame(np.where(known, y, np.nan), columns=list(schema.targets))
-    scores: dict[str, list[Floats]] = {name: [] for name in schema.targets}
-    chosen = train if target.per_step else train.select(places)
-    used = rows[places] if target.per_step else chosen.rows
-    width = max(1, _MAX_ELEMENTS // max(1, len(used)))
-    for first in range(0, x.shape[1], width):  # a few at a time, as tables may be large
-        part = slice(first, first + width)
-        is_there, these = observed[used, part], used
-        if not target.per_step:  # the last row of each sequence that has a value
-            places_of = np.where(is_there, np.arange(len(used))[:, None], -1)
-            these = np.maximum.reduceat(places_of, chosen.starts)
-            is_there, these = these >= 0, used[these]
-        columns = np.arange(first, first + is_there.shape[1])
-        values = x[these, part] if target.per_step else x[these, columns]
-        frame = pandas.DataFrame(np.where(is_there, values, np.nan).astype(np.float64))
-        for name, frames in scores.items():
-            column = targets[name].dropna()
-            frames.append(compute(frame.loc[column.index], column).to_numpy())
+    if target.per_step:
+        values = np.where(observed[rows[places]], x[rows[places]], np.nan)
+    else:
+        values = _take_last_values(x, observed, train.select(places))
+    features = pandas.DataFrame(values, dtype=np.float64)
     notes = []
-    for name, frames in scores.items():
-        score = np.concatenate(frames)
+    for name, column in targets.items():
+        column = column.dropna()
+        score = compute(features.loc[column.index], column).to_numpy()
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:
             notes.append(
@@ -85,6 +73,17 @@ def make_leak_notes(
                 "features."
             )
     return notes
+
+
+def _take_last_values(x: NDArray[Any], observed: Bools, sequences: Sequences) -> Floats:
+    """Return the last observed value of each input in each sequence, (N, I), or NaN."""
+    values = np.full((len(sequences), x.shape[1]), np.nan)
+    rows = sequences.rows
+    for place in range(x.shape[1]):  # one at a time, as tables may be large
+        there = np.where(observed[rows, place], np.arange(len(rows)), -1)
+        last = np.maximum.reduceat(there, sequences.starts)
+        values[last >= 0, place] = x[rows[last[last >= 0]], place]
+    return values
 
 
 def compute_auroc(x: "DataFrame", y: "Series[Any]") -> "Series[Any]":
