@@ -30,7 +30,7 @@ class UnknownNameError(TauflowError, LookupError):
 
 
 class TimeUnitWarning(UserWarning):
-    """Gaps are counted in a unit that is far from the time constants of the model."""
+    """Time steps are counted in a unit that is far from the time constants of the model."""
 
 
 class ShiftWarning(UserWarning):

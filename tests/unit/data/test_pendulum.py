@@ -34,7 +34,7 @@ def test_simulation_agrees_with_scipy():
 
 @pytest.mark.parametrize(("gap", "error"), [(2.0, 2e-6), (4.0, 5e-6), (8.0, 5e-5)])
 def test_a_gap_as_long_as_the_largest_mean_allows_is_followed(gap, error):
-    """Gaps reach four times their mean, which may be 2 s."""
+    """Time steps reach four times their mean, which may be 2 s."""
     rng, count = np.random.default_rng(1), 40
     a, nu, phi = (rng.uniform(*ends, count) for ends in ((0, 1), (0.5, 1.5), (0, 6)))
     start = np.stack([rng.uniform(-2, 2, count), rng.uniform(-1, 1, count)])

@@ -45,7 +45,7 @@ def test_gradients_are_finite_differences_and_the_adjoint_agrees(method):
         for place in np.ndindex(*grad.shape):
             nudged = [leaf.detach().clone() for leaf in leaves]
             if index == 1 and place == (0, 0):
-                continue  # no gap below zero
+                continue  # no time step below zero
             nudged[index][place] += 1e-4
             up = pulled(nudged, **options)
             nudged[index][place] -= 2e-4
