@@ -23,7 +23,7 @@ def plot_attributions(
     """Plot series, each below a strip that is red where a value raises the output, else blue.
 
     Values of static features are written in the title of their strip. Feature 0 of sequence 3 of
-    an :class:`Attribution`, in a batch with times ``t``::
+    an :class:`~tauflow.analysis.Attribution`, in a batch with times ``t``::
 
         arrays = t[3], batch.x[3, :, 0], attribution.values[3, :, 0]
         plot_attributions({"pulse": tuple(array.numpy() for array in arrays)})
