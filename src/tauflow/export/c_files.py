@@ -246,6 +246,7 @@ def make_c_sources(
         "column_count": len(columns),
         "call": ", ".join([*(casts.get(c, c) for c in call), state, "y", "h[1 - now]"]),
         "reading": reading,
+        "reader": templates.READER,
         "tolerance": repr(float(tolerance)),
         "flash": metadata["bytes"]["constants"],
         "stack": metadata["bytes"]["stack"],

@@ -66,6 +66,26 @@ AFFINE = Template("""\
     }
 """)
 
+READER = """\
+static char line[1048576];
+static double columns[COLUMNS];
+
+/* Read the line's numbers; return whether there were so many, and nothing else. */
+static int read_columns(int wanted) {
+    char *at = line, *end;
+    int count = 0;
+    for (;;) {
+        columns[count] = strtod(at, &end);
+        if (end == at) return 0;
+        count++;
+        at = end;
+        while (*at == ' ' || *at == '\\t' || *at == '\\r' || *at == '\\n') at++;
+        if (count == wanted || *at != ',') return count == wanted && *at == '\\0';
+        at++;
+    }
+}
+"""
+
 MAIN = Template("""\
 /*
  * Reads samples from standard input, one line each, and prints what the model says, as CSV:
@@ -82,38 +102,20 @@ MAIN = Template("""\
 
 #define INPUTS ${NAME}_INPUTS
 #define OUTPUTS ${NAME}_OUTPUTS
-#define COLUMNS $column_count
-#define LINE 1048576
-
-static char line[LINE];
-static double columns[COLUMNS + OUTPUTS];
+#define SAMPLE $column_count
+#define COLUMNS (SAMPLE + OUTPUTS)
 static float h[2][1][${NAME}_STATE];
-
-/* Read the line's numbers; return whether there were so many, and nothing else. */
-static bool read_columns(int wanted) {
-    char *at = line, *end;
-    int count = 0;
-    for (;;) {
-        columns[count] = strtod(at, &end);
-        if (end == at) return false;
-        count++;
-        at = end;
-        while (*at == ' ' || *at == '\\t' || *at == '\\r' || *at == '\\n') at++;
-        if (count == wanted || *at != ',') return count == wanted && *at == '\\0';
-        at++;
-    }
-}
-
+$reader
 int main(int argc, char **argv) {
     int check = argc > 1 && strcmp(argv[1], "--check") == 0;
-    int wanted = check ? COLUMNS + OUTPUTS : COLUMNS;
+    int wanted = check ? COLUMNS : SAMPLE;
     long number = 0, samples = 0;
     double worst = 0.0;
     if (argc > 2 || (argc == 2 && !check)) {
         fprintf(stderr, "usage: %s [--check] < samples.csv\\n", argv[0]);
         return 2;
     }
-    while (fgets(line, LINE, stdin) != NULL) {
+    while (fgets(line, (int)sizeof line, stdin) != NULL) {
         $x_type x[1][INPUTS];
         float y[1][OUTPUTS];
         int i, now = (int)(samples % 2);
@@ -129,8 +131,8 @@ $reading        if (samples == 0) ${name}_start((const $x_type(*)[INPUTS])x, h[0
         ${name}_step($call);
         samples++;
         for (i = 0; i < OUTPUTS; i++) {
-            double size = fabs(columns[COLUMNS + i]);
-            double apart = fabs((double)y[0][i] - columns[COLUMNS + i]) / (size > 1.0 ? size : 1.0);
+            double size = fabs(columns[SAMPLE + i]);
+            double apart = fabs((double)y[0][i] - columns[SAMPLE + i]) / (size > 1.0 ? size : 1.0);
             if (!check) printf("%.9g%c", (double)y[0][i], i + 1 < OUTPUTS ? ',' : '\\n');
             else if (!(apart <= worst)) worst = apart;
         }
@@ -151,7 +153,7 @@ READ_GAP = """\
 
 READ_OBSERVED = """\
         bool observed[1][INPUTS];
-        for (i = 0; i < INPUTS; i++) observed[0][i] = columns[COLUMNS - INPUTS + i] != 0.0;
+        for (i = 0; i < INPUTS; i++) observed[0][i] = columns[SAMPLE - INPUTS + i] != 0.0;
 """
 
 MAKEFILE = Template("""\

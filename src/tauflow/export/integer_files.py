@@ -239,6 +239,7 @@ def _make_files(
         "state_type": state_type,
         "flash": int(flash),
         "stack": int(work) + _REGISTERS,
+        "reader": c_templates.READER,
         "helpers": helpers,
         "constants": constants,
         "body": body,

@@ -124,23 +124,7 @@ MAIN = Template("""\
 #include "$name.h"
 
 #define COLUMNS ($inputs + 2 + $observed_count + $outputs)
-static char line[1048576];
-static double columns[COLUMNS];
-
-static int read_columns(int wanted) {
-    char *at = line, *end;
-    int count = 0;
-    for (;;) {
-        columns[count] = strtod(at, &end);
-        if (end == at) return 0;
-        count++;
-        at = end;
-        while (*at == ' ' || *at == '\\t' || *at == '\\r' || *at == '\\n') at++;
-        if (count == wanted || *at != ',') return count == wanted && *at == '\\0';
-        at++;
-    }
-}
-
+$reader
 int main(int argc, char **argv) {
     static ${name}_state_t h[${NAME}_STATE];
     int check = argc > 1 && strcmp(argv[1], "--check") == 0;
