@@ -15,6 +15,7 @@ from tauflow.errors import ArgumentError, DataError
 from .cell_values import (
     MAX_EXACT_INTEGER,
     MAX_SHOWN_LENGTH,
+    factorize,
     find_missing,
     to_object_array,
     unmask,
@@ -187,7 +188,10 @@ def tidy_objects(cells: NDArray[Any], *, keep: bool = False) -> NDArray[Any]:
         return np.asarray(cells, np.bool_)
     texts: NDArray[Any] = cells.copy()
     texts[missing] = None
-    if kind in ("string", "mixed", "mixed-integer", "empty"):
+    if kind == "string":
+        codes, different = factorize(texts)
+        return to_object_array([*(cell.strip() or None for cell in different), None])[codes]
+    if kind in ("mixed", "mixed-integer", "empty"):
         for row, cell in enumerate(texts.tolist()):
             if isinstance(cell, str):
                 texts[row] = cell.strip() or None
