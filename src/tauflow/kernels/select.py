@@ -1,7 +1,7 @@
 """Which kernel serves a call of a cell, and why the others do not.
 
 In order of preference: the traced step of any cell; torch's own operators for LSTM, GRU, Elman and
-scans; loops written for LTC, LRC, CfC and CT-GRU; on a GPU kernels that are written or generated,
+scans; loops written for LTC, LRC and CT-GRU; on a GPU kernels that are written or generated,
 and CUDA graphs. The reference loop, the cell's own step, serves all else.
 """
 
@@ -29,15 +29,7 @@ from tauflow.cells.registry import MODELS
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.errors import BackendError
 
-from .cfc.kernel import (
-    NUMBA_CFC,
-    cfc_numba_unsupported_reason,
-    cfc_triton_unsupported_reason,
-    run_cfc,
-    run_triton_cfc,
-    run_triton_wired_cfc,
-    run_wired_cfc,
-)
+from .cfc.kernel import cfc_triton_unsupported_reason, run_triton_cfc, run_triton_wired_cfc
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
 from .engine.kernel_call import (
     KernelCall,
@@ -70,10 +62,8 @@ from .trace.cuda_graphs import cuda_graph_unsupported_reason, run_cuda_graph
 from .trace.operator import run_traced
 from .trace.traced_kernel import PlannedTrace, is_long, traced_unsupported_reason
 
-_CFC_CELLS = (CfCCell, MixedMemoryCell, WiredCfCCell)
-_WRITTEN_CELLS = (*_CFC_CELLS, LSTMCell, CTGRUCell)
-"""Cells whose written loops are faster than their traces in long sequences, those of CfC in short
-ones, too."""
+_WRITTEN_CELLS = (LSTMCell, CTGRUCell)
+"""Cells whose written loops are faster than their traces in long sequences."""
 _UNTRACED_CELLS = (LTCCell, LRCCell)  # whose own loops are faster, whatever the size
 _TRACED_IF_LONG: set[type[AbstractCell]] = set()
 """Cells whose matrices take longer in every step of a short sequence than torch's calls."""
@@ -81,7 +71,6 @@ _TRACED_IF_LONG: set[type[AbstractCell]] = set()
 _MAX_SHORT_WORK = 1 << 19
 """Rows times parameters, up to which a traced step is faster than a written one in short
 sequences."""
-_MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on it is where nothing is learnt
 _MIN_LAUNCHED_STEPS = 4  # on a GPU, which take less time than to find a trace
 _MAX_GRAPH_WORK = 1 << 31  # rows times parameters, from which on products outlast their launches
 
@@ -94,20 +83,13 @@ def _is_tracing_profitable(call: KernelCall) -> bool:
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
         return torch.compiler.is_compiling() and not isinstance(call.cell, _WRITTEN_CELLS)
-    B, T, _ = call.x.shape
     is_short_served = is_builtin_cell(call.cell) and type(call.cell) not in _TRACED_IF_LONG
     if not (is_long(call) or is_short_served):  # to find a user's trace takes longer
         return False
     if not isinstance(call.cell, _WRITTEN_CELLS):
         return True
-    if not is_long(call):
-        work = B * sum(parameter.numel() for parameter in call.cell.parameters())
-        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
-    learns = torch.is_grad_enabled() and any(
-        tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
-    )
-    is_wired = isinstance(call.cell, WiredCfCCell)
-    return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
+    work = len(call.x) * sum(parameter.numel() for parameter in call.cell.parameters())
+    return not is_long(call) and work <= _MAX_SHORT_WORK
 
 
 def _is_phased_profitable(call: KernelCall) -> bool:
@@ -207,11 +189,8 @@ _WRITTEN = [
     _make_triton_row(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
     _make_row(LRCCell, "numba", synapses_unsupported_reason, run_lrc),
     _make_row(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru),
-    _make_row(CfCCell, "numba", cfc_numba_unsupported_reason, run_cfc, kernel=NUMBA_CFC),
     _make_triton_row(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    _make_row(MixedMemoryCell, "numba", cfc_numba_unsupported_reason, run_cfc),
     _make_triton_row(MixedMemoryCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    _make_row(WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc),
     _make_triton_row(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
     _make_row(
         PhasedLSTMCell,
@@ -228,7 +207,10 @@ _GENERATED = [  # those first that were measured, which ``backend="auto"`` takes
         (PhasedLSTMCell, phased_unmeasured_reason, run_phased_generated),
         *(
             (cell, unmeasured_reason, run_generated)
-            for cell in (GRUDCell, LEMCell, GNODECell, *_CFC_CELLS)
+            for cell in (
+                *(GRUDCell, LEMCell, GNODECell),
+                *(CfCCell, MixedMemoryCell, WiredCfCCell),
+            )
         ),
         # Each of its evaluations would be launched by itself.
         (CTRNNCell, generated_unsupported_reason, run_generated),

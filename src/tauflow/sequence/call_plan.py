@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
-from tauflow.kernels.engine.autograd import run_keeping, run_without_gradients
 from tauflow.kernels.engine.kernel_call import KernelFunction
-from tauflow.kernels.engine.kernel_spec import SequenceKernel
 from tauflow.kernels.engine.torch_state import is_followed
 
-from .cell_record import CellRecord, find_places, record_cells
+from .cell_record import CellRecord, record_cells
 from .finite_checks import check_finite_states
 from .inputs import SequenceInputs, first_sample
 from .plain_tensors import find_bad_values, is_plain
@@ -47,26 +45,17 @@ class CellPlan(NamedTuple):
     Args:
         cell: the cell.
         run: the kernel, or the cell's own steps.
-        keeps: whether a backward pass may follow.
         is_fused: whether it is a kernel; batches are then cut where sequences end.
         is_compiled: whether that is a compiled loop, which any time steps may be given; they are
             looked at when it is done.
         zeros: width of the state, of sequences that begin with zeros; else 0.
-        kernel: what ``run`` comes to, if that is known.
-        config: of the cell, for the kernel.
-        places: holder and name of each parameter that the kernel reads where it is, or an empty
-            tensor and no name.
     """
 
     cell: AbstractCell
     run: KernelFunction
-    keeps: bool
     is_fused: bool
     is_compiled: bool
     zeros: int
-    kernel: SequenceKernel | None
-    config: Any
-    places: tuple[tuple[Any, str], ...]
 
 
 class CallPlan(NamedTuple):
@@ -209,7 +198,7 @@ def _make_plan(
                 row = select_kernel(call, rnn.backend)
             except TauflowError as error:
                 return str(error)
-            cells.append(_plan_cell(row, records[index], keeps=keeps))
+            cells.append(_plan_cell(row, cell))
         width = directions * (rnn.proj_size or cell.output_size)
         below, y = above, x.new_zeros(B, T, width)
     return CallPlan(
@@ -220,18 +209,13 @@ def _make_plan(
     )
 
 
-def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> CellPlan:
+def _plan_cell(row: KernelSpec | None, cell: AbstractCell) -> CellPlan:
     """Return what a row comes to for a cell."""
-    cell: Any = record.cell
     run = run_builtin_steps if row is None else row.function
     run = run if row is None or row.plan is None else row.plan()
     is_compiled = row is not None and row.backend == "numba"
     zeros = cell.state_size if type(cell).initial_state is AbstractCell.initial_state else 0
-    places = None if row is None or row.kernel is None else find_places(record)
-    plan = CellPlan(cell, run, keeps, row is not None, is_compiled, zeros, None, None, ())
-    if row is None or places is None:
-        return plan
-    return plan._replace(kernel=row.kernel, config=cell.static_config(), places=places)
+    return CellPlan(cell, run, row is not None, is_compiled, zeros)
 
 
 def run_planned(
@@ -267,15 +251,8 @@ def run_planned(
         start = cell_plan.cell.initial_state(first_sample(x, mask))
     # steps after the ends of sequences are left out where it pays
     pieces = None if mask is None or not cell_plan.is_fused else split_by_length(mask)
-    if cell_plan.kernel is not None and pieces is None:
-        parameters = [holder[name] if name else holder for holder, name in cell_plan.places]
-        run = run_keeping if cell_plan.keeps else run_without_gradients
-        y, last = run(cell_plan.kernel, cell_plan.config, mask, x, start, dt, *parameters)
-    else:
-        call = KernelCall(cell_plan.cell, x, start, dt, mask, inputs.observed)
-        y, last = (
-            cell_plan.run(call) if pieces is None else run_segments(call, pieces, cell_plan.run)
-        )
+    call = KernelCall(cell_plan.cell, x, start, dt, mask, inputs.observed)
+    y, last = cell_plan.run(call) if pieces is None else run_segments(call, pieces, cell_plan.run)
     if not cell_plan.is_compiled:
         # it may be part of something else
         last = last.clone(memory_format=torch.contiguous_format)

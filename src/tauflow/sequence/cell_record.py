@@ -96,23 +96,3 @@ def record_cells(cells: Sequence[AbstractCell]) -> tuple[CellRecord, ...]:
             return ()
         records.append(record)
     return tuple(records)
-
-
-def find_places(record: CellRecord) -> tuple[tuple[Any, str], ...] | None:
-    """Return where the packed parameters of a cell are, if none is computed.
-
-    Returns:
-        Holder and name of each, or an empty tensor and no name.
-    """
-    cell: Any = record.cell
-    known = {id(place.holder[place.name]): place for place in record.places}
-    places: list[tuple[Any, str]] = []
-    for tensor in cell.packed_parameters():
-        place = known.get(id(tensor))
-        if place is not None:
-            places.append((place.holder, place.name))
-        elif tensor.numel() == 0:
-            places.append((tensor.detach(), ""))
-        else:
-            return None
-    return tuple(places)

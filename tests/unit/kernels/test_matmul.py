@@ -144,7 +144,6 @@ def test_tiles_for_other_processors(triple, cpu, unit, word):
 @pytest.mark.parametrize(
     ("model", "loops", "kernels"),
     [
-        ("cfc", "cfc.numba_loop", ("cfc_forward", "cfc_backward")),
         ("ct-gru", "ct_gru.numba_loop", ("ct_gru_forward", "ct_gru_backward")),
         ("lem", "trace.interpreter", ("interpret_forward", "interpret_backward")),
     ],

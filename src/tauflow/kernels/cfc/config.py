@@ -7,7 +7,7 @@ stored with time first, so that a step of a slice of the batch is one block of m
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,11 +17,6 @@ from torch import Tensor
 
 from tauflow.cells.cfc_heads import MODES, CfCConfig, cfc_step
 from tauflow.cells.mixed_memory import MixedMemoryConfig, mixed_memory_update
-from tauflow.kernels.cpu.binding import (
-    ConstantArgument,
-    input_array,
-    input_array_or_empty,
-)
 from tauflow.kernels.engine.activations import (
     IDENTITY,
     ActivationCode,
@@ -102,29 +97,13 @@ class CfCCode(NamedTuple):
         return cls(config.layers, outer, mode, phi, sign, config.time_bias)
 
 
-@cache
-def pack_code(config: KernelConfig) -> ConstantArgument:
-    """Return a form's code as an array, which costs Python far less to pass than nested tuples.
-
-    The last number is 0 without a memory, else 1, or 2 if the core reads the state.
-    """
-    core, memory, reads_state = split_config(config)
-    layers, outer, mode, phi, sign, time_bias = CfCCode.from_config(core)
-    code = [layers, *outer, mode, *phi, sign, time_bias, int(memory) + int(reads_state)]
-    return ConstantArgument(np.array(code, np.float32))
-
-
-EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
-"""Arrays without entries, by their number of axes."""
-
-
 class CfCWeights(NamedTuple):
     """The :class:`~tauflow.cells.cfc_heads.CfCParameters`, and those of a memory beside the core.
 
     Args:
         first, first_bias, deep, deep_bias, heads, heads_bias, rate, amplitude: of the core.
-        input: (4 N, I), the weights W_x of the gates i, f, g, o; these three are empty without a
-            memory.
+        input: (4 N, I), the weights W_x of the gates i, f, g, o; these three are ``None``
+            without a memory.
         recurrent: (4 N, N), W_h.
         gates_bias: (4 N,), b with the constant of the forget gate added.
     """
@@ -137,9 +116,9 @@ class CfCWeights(NamedTuple):
     heads_bias: Array
     rate: Array
     amplitude: Array
-    input: Array = EMPTY[2]
-    recurrent: Array = EMPTY[2]
-    gates_bias: Array = EMPTY[1]
+    input: Array = None
+    recurrent: Array = None
+    gates_bias: Array = None
 
 
 class CfCSaved(NamedTuple):
@@ -167,27 +146,9 @@ class CfCSaved(NamedTuple):
     heads: Array
 
     @classmethod
-    def from_tensors(
-        cls, config: KernelConfig, tensors: Sequence[Tensor], *, keeps_source: bool = True
-    ) -> "CfCSaved":
-        """Return the saved tensors of which these are the tensors that there are."""
-        return cls(*_find_field_order(config, keeps_source)((*tensors, *_EMPTY_SAVED)))
-
-
-class CfCSequence(NamedTuple):
-    """What there is of every step beside the weights and the saved tensors.
-
-    Args:
-        dt: (B, T).
-        valid: (B, T) bool; empty if every step is.
-        x: (B, T, I); going back, receives its gradient, or empty.
-        out: (B, T, N), receives the states; going back their gradients, or empty.
-    """
-
-    dt: Array
-    valid: Array
-    x: Array
-    out: Array
+    def from_tensors(cls, config: KernelConfig, tensors: Sequence[Tensor]) -> "CfCSaved":
+        """Return the saved tensors of which these are those that there are, without the inputs."""
+        return cls(*_find_field_order(config)((*tensors, *(None,) * len(cls._fields))))
 
 
 class CfCGradients(NamedTuple):
@@ -215,25 +176,6 @@ class CfCGradients(NamedTuple):
     sums: Array
 
 
-def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
-    """Return the parameters as arrays.
-
-    Args:
-        parameters: of a network, or of several.
-        networks: how many axes of networks they have in front.
-    """
-    # what there is not, such as deeper layers, is half of them
-    return CfCWeights(
-        *[
-            input_array(parameter) if parameter.numel() else EMPTY[parameter.ndim - networks]
-            for parameter in parameters
-        ]
-    )
-
-
-_EMPTY_SAVED = CfCSaved(*(EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)))
-
-
 @cache
 def _list_saved_fields(config: KernelConfig) -> tuple[bool, ...]:
     """Return for each field of saved tensors whether it is a separate tensor."""
@@ -243,11 +185,11 @@ def _list_saved_fields(config: KernelConfig) -> tuple[bool, ...]:
 
 
 @cache
-def _find_field_order(config: KernelConfig, keeps_source: bool) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what takes the fields from the tensors that there are, and an empty one."""
+def _find_field_order(config: KernelConfig) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes the fields from the tensors that there are, and ``None``."""
     order, taken = [], 0
     for place, there in enumerate(_list_saved_fields(config)):
-        is_given = there and (keeps_source or place > 1)
+        is_given = there and place > 1  # source and rows are not kept
         order.append(taken if is_given else place - len(CfCSaved._fields))
         taken += is_given
     if not split_config(config)[0].layers:
@@ -293,10 +235,6 @@ def list_saved_shapes(
     return CfCSaved(*[shape if there else None for shape, there in fields])
 
 
-list_known_saved_shapes = lru_cache(list_saved_shapes)
-"""For numbers, which sizes that a compiler follows are not."""
-
-
 def flatten_time_first(x: Tensor) -> Tensor:
     """Return a copy of (B, T, I) as (T B, I)."""
     return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1])
@@ -308,9 +246,8 @@ def compute_core_gradients(
     gradients: CfCGradients,
     weights: CfCWeights,
     source: Sequence[Tensor],
-    biases: Sequence[Tensor] | None = None,
 ) -> list[Tensor | None]:
-    """Return the gradients of the first six parameters; axes of networks may stand in front.
+    """Return the gradients of the first six parameters.
 
     Args:
         config: the closed form.
@@ -318,33 +255,26 @@ def compute_core_gradients(
         gradients: what the backward loop wrote.
         weights: the parameters.
         source: what the first layer read, side by side, (T B, ...) each.
-        biases: the gradients of first_bias and heads_bias, if the loop has added them up.
     """
     first = get_rows(gradients.first, weights.first.shape[-2])
     heads = get_rows(gradients.heads, weights.heads_bias.shape[-1])
-    grad_first = [_multiply_transposed(first, part) for part in source]
-    of_first = grad_first[0] if len(grad_first) == 1 else torch.cat(grad_first, dim=-1)
-    of_first_bias, of_heads_bias = biases or [rows.sum(-2) for rows in (first, heads)]
+    of_first = torch.cat([first.T @ part for part in source], dim=-1)
+    of_first_bias, of_heads_bias = first.sum(0), heads.sum(0)
     if not config.layers:
         return [of_first, None, None, None, None, of_heads_bias]
     values, of_deep, of_deep_bias = saved.first, None, None
     if config.layers > 1:
-        below = [saved.first, *saved.deep.unbind(-4)]
-        values, deltas = below.pop(), gradients.deep.unbind(-4)
-        each = [get_rows(d).mT @ get_rows(z) for d, z in zip(deltas, below, strict=True)]
-        of_deep, of_deep_bias = torch.stack(each, dim=-3), gradients.deep.sum((-3, -2))
-    of_heads = _multiply_transposed(heads, get_rows(values))
+        below = [saved.first, *saved.deep]
+        values = below.pop()
+        each = [get_rows(d).T @ get_rows(z) for d, z in zip(gradients.deep, below, strict=True)]
+        of_deep, of_deep_bias = torch.stack(each), gradients.deep.sum((1, 2))
+    of_heads = heads.T @ get_rows(values)
     return [of_first, of_first_bias, of_deep, of_deep_bias, of_heads, of_heads_bias]
-
-
-def _multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
-    """Return left^T right, of one network or of several."""
-    return torch.mm(left.t(), right) if left.ndim == 2 else left.mT @ right
 
 
 def get_rows(tensor: Tensor, width: int | None = None) -> Tensor:
     """Return (T, B, F) as (T B, F), without the unused column of a missing t_b."""
-    rows = tensor.flatten(-3, -2)
+    rows = tensor.flatten(0, 1)
     return rows if width is None or rows.shape[-1] == width else rows[..., :width]
 
 

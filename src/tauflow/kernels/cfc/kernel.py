@@ -17,12 +17,10 @@ from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.engine.activations import find_activation_code, has_quadratic_slope
-from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.kernel_call import KernelCall
-from tauflow.kernels.engine.requirements import NUMBA, TRITON
+from tauflow.kernels.engine.requirements import TRITON
 from tauflow.kernels.gpu.plan import get_matmul_dtype, persistent_unsupported_reason
 
-from .numba_kernel import NumbaCfC
 from .triton_kernel import run_triton_kernel
 
 
@@ -42,38 +40,27 @@ def _get_backbone_and_heads(call: KernelCall) -> tuple[Backbone | None, ClosedFo
     return cell.backbone, cell.heads
 
 
-def _compiled_unsupported_reason(call: KernelCall) -> str | None:
-    """Return which option of a backbone or of heads the compiled loops lack."""
+def _option_unsupported_reason(call: KernelCall) -> str | None:
+    """Return which option of a core, a backbone or of heads the kernels lack."""
+    cell = call.cell
+    if isinstance(cell, MixedMemoryCell) and type(cell.core) is not CfCCell:
+        return f"the triton kernels have no {type(cell.core).__name__} as core"
     backbone, heads = _get_backbone_and_heads(call)
     if heads.mode != "pure" and not _is_head_activation_supported(heads.phi):
-        return "its compiled loops know the head activations tanh, lecun_tanh, sigmoid and identity"
+        return "the triton kernels know the head activations tanh, lecun_tanh, sigmoid and identity"
     if backbone is None or not backbone.dense():
         return None
     if find_activation_code(backbone.phi) is None:
-        return "its compiled loops do not know this backbone activation"
+        return "the triton kernels do not know this backbone activation"
     drops = backbone.dropout_first or len(backbone.dense()) > 1
     if backbone.training and backbone.dropout > 0 and drops:
-        return "its compiled loops have no backbone dropout, which is active in training mode"
+        return "the triton kernels have no backbone dropout, which is active in training mode"
     return None
-
-
-def _core_unsupported_reason(call: KernelCall, kernels: str) -> str | None:
-    cell = call.cell
-    if isinstance(cell, MixedMemoryCell) and type(cell.core) is not CfCCell:
-        return f"{kernels} have no {type(cell.core).__name__} as core"
-    return None
-
-
-def cfc_numba_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the compiled loops cannot serve the call."""
-    reason = _core_unsupported_reason(call, "its compiled loops") or NUMBA.unsupported_reason(call)
-    return reason or _compiled_unsupported_reason(call)
 
 
 def cfc_triton_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the Triton kernels, which keep all weights on the chip, cannot serve the call."""
-    cell, core_reason = call.cell, _core_unsupported_reason(call, "the triton kernels")
-    reason = core_reason or TRITON.unsupported_reason(call) or _compiled_unsupported_reason(call)
+    cell, reason = call.cell, _option_unsupported_reason(call) or TRITON.unsupported_reason(call)
     if reason is not None:
         return reason
     cores: list[tuple[Backbone | None, ClosedFormHeads]]
@@ -92,36 +79,6 @@ def cfc_triton_unsupported_reason(call: KernelCall) -> str | None:
             call.x.device, dtype, *sizes, memory=memory, reads_state=reads_state
         )
     return reason
-
-
-def run_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CfCCell`, or one beside a memory, in compiled loops."""
-    cell = cast(CfCCell | MixedMemoryCell, call.cell)
-    return run_kernel(
-        NUMBA_CFC,
-        cell.static_config(),
-        call.mask,
-        call.x,
-        call.h,
-        call.dt,
-        *cell.packed_parameters(),
-    )
-
-
-def run_wired_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`WiredCfCCell` in compiled loops."""
-    return _run_by_layers(
-        call,
-        lambda call, heads: run_kernel(
-            NUMBA_CFC,
-            heads.static_config(),
-            call.mask,
-            call.x,
-            call.h,
-            call.dt,
-            *heads.packed_parameters(),
-        ),
-    )
 
 
 def run_triton_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -154,7 +111,3 @@ def _run_by_layers(
 def get_wired_layers(cell: WiredCfCCell) -> list[ClosedFormHeads]:
     """Return the layers, which all have the same options."""
     return [cast(ClosedFormHeads, layer) for layer in cell.layers]
-
-
-NUMBA_CFC = NumbaCfC(can_overwrite=True)
-OPERATORS[NUMBA_CFC.name] = NumbaCfC(can_overwrite=False)

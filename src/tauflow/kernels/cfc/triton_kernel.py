@@ -199,7 +199,7 @@ def _count_programs(x: Tensor) -> tuple[int]:
 
 def _read_saved(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) -> CfCSaved:
     """Return the saved tensors, with some other tensor in place of what there is not."""
-    saved = CfCSaved.from_tensors(config, tensors, keeps_source=False)
+    saved = CfCSaved.from_tensors(config, tensors)
     return CfCSaved(*(tensor if isinstance(tensor, Tensor) else like[:0] for tensor in saved))
 
 

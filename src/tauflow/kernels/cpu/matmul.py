@@ -222,16 +222,6 @@ def transpose(matrix):
 
 
 @inline
-def transpose_each(matrices):
-    """Return the transposes of matrices, (L, M, N)."""
-    count, rows, columns = matrices.shape
-    out = np.empty((count, columns, _pad(rows)), f4)
-    for i in range(count):
-        _transpose_to(matrices[i], out[i])
-    return out[:, :, :rows]
-
-
-@inline
 def _transpose_to(matrix, out):
     rows, columns = matrix.shape
     for first in range(0, columns, 8):  # rows of the result, each of which is written in a row

@@ -29,8 +29,6 @@ class KernelSpec:
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
         is_profitable: whether it is faster than the rows below it for a call; ``backend="auto"``
             takes it for no other.
-        kernel: what it runs, if ``function`` is nothing but that on the call's tensors, the cell's
-            ``static_config`` and its ``packed_parameters``.
         plan: returns what runs calls between which nothing changes but numbers, and which of the
             tensors want gradients; ``None`` for ``function``.
     """
@@ -43,7 +41,6 @@ class KernelSpec:
     atol: float
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
-    kernel: "SequenceKernel | None" = None
     plan: Callable[[], KernelFunction] | None = None
 
     def unsupported_reason(self, call: KernelCall) -> str | None:

@@ -111,9 +111,3 @@ def record_gradients() -> Iterator[None]:
     included = torch._C._dispatch_tls_local_include_set()
     with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
         yield
-
-
-def is_graph_retained() -> bool:
-    """Whether the running backward pass may be followed by another one through the same graph."""
-    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return keeps_graph is None or bool(keeps_graph())
