@@ -33,14 +33,14 @@ _CLASHING = 256  # floats between rows that take each other's place in the first
 
 @intrinsic
 def _run_tile(
-    context, rows, vectors, a, a_rows, a_terms, b, b_rows, c, c_rows, terms, columns
+    context, rows, vectors, a, a_rows, a_terms, b, b_rows, d, d_rows, c, c_rows, terms, columns
 ):  # fmt: skip
     """Add a tile, by addresses; see :func:`build_tile`. No vectors mean one that is masked."""
 
     def generate(context, builder, signature, arguments):
         rows, vectors, *passed = arguments
         passed = [
-            builder.inttoptr(value, _FLOAT.as_pointer()) if at in (0, 3, 5) else value
+            builder.inttoptr(value, _FLOAT.as_pointer()) if at in (0, 3, 5, 7) else value
             for at, value in enumerate(passed)
         ]
         end = builder.append_basic_block("end")
@@ -56,7 +56,7 @@ def _run_tile(
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 11), generate
+    return types.void(*[types.intp] * 13), generate
 
 
 @intrinsic
@@ -84,12 +84,12 @@ def _copy_panel_row(context, source, to):
 
 
 @kernel
-def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
-    """Add the product of a and b to c.
+def _multiply(a, a_rows, a_terms, rows, b, b_rows, d, d_rows, c, c_rows, columns, terms):
+    """Write the product of a and b plus d to c.
 
     Args:
-        a, b, c: addresses.
-        a_rows, b_rows, c_rows: floats from row to row.
+        a, b, c, d: addresses; d may be c.
+        a_rows, b_rows, c_rows, d_rows: floats from row to row.
         a_terms: floats from term to term of a row of a.
         rows, columns: of c.
         terms: of each sum.
@@ -106,6 +106,7 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
                 for k in range(count):
                     _copy_panel_row(own_b + 4 * k * b_rows, panel + 4 * k * _PANEL_WIDTH)
                 own_b, own_b_rows = panel, _PANEL_WIDTH
+            added, added_rows = (c, c_rows) if first > 0 else (d, d_rows)
             while i < rows:
                 left = rows - i
                 height = 1 if left < 2 else 2 if left < 4 else 4 if left < 6 or left == 8 else 6
@@ -117,6 +118,8 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
                     a_terms,
                     own_b,
                     own_b_rows,
+                    added + 4 * (i * added_rows + j),
+                    added_rows,
                     c + 4 * (i * c_rows + j),
                     c_rows,
                     count,
@@ -126,7 +129,7 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
         j += max(vectors, 1) * _LANES
 
 
-_SIGNATURE = types.void(*[types.intp] * 10)
+_SIGNATURE = types.void(*[types.intp] * 12)
 _SYMBOL = "tauflow_multiply"
 
 
@@ -143,7 +146,11 @@ _register_product()  # it is compiled once, not into every kernel again
 
 
 @intrinsic
-def _call_product(context, a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
+def multiply_add(
+    context, a, a_rows, a_terms, rows, b, b_rows, d, d_rows, c, c_rows, columns, terms
+):  # fmt: skip
+    """Write the product of a and b plus d to c, by addresses; see :func:`_multiply`."""
+
     def generate(context, builder, signature, arguments):
         function = builder.module.globals.get(_SYMBOL)
         if function is None:
@@ -168,13 +175,15 @@ def matmul(left, right, out, accumulate):
     if not accumulate:
         for row in range(left.shape[0]):
             out[row, : right.shape[1]] = f4(0.0)
-    _call_product(
+    multiply_add(
         left.ctypes.data,
         left.strides[0] // 4,
         1,
         left.shape[0],
         right.ctypes.data,
         right.strides[0] // 4,
+        out.ctypes.data,
+        out.strides[0] // 4,
         out.ctypes.data,
         out.strides[0] // 4,
         right.shape[1],
@@ -192,13 +201,15 @@ def matmul_transposed(left, step, right, out):
         right: (K, N).
         out: (M, N).
     """
-    _call_product(
+    multiply_add(
         left.ctypes.data,
         1,
         step,
         out.shape[0],
         right.ctypes.data,
         right.strides[0] // 4,
+        out.ctypes.data,
+        out.strides[0] // 4,
         out.ctypes.data,
         out.strides[0] // 4,
         right.shape[1],

@@ -153,27 +153,27 @@ def _splat(builder, value, lanes):
 
 
 def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
-    """Return the function of a module that adds a tile of a b to c; it is written if need be.
+    """Return the function of a module that writes a tile of a b + d to c; it is made if need be.
 
-    Its arguments are a and the strides of its rows and terms, b and the stride of its rows, c and
-    the stride of its rows, the number of terms, and how many columns are there, for a masked tile.
-    Strides are in floats.
+    Its arguments are a and the strides of its rows and terms, b and the stride of its rows, d and
+    the stride of its rows, c and the stride of its rows, the number of terms, and how many columns
+    are there, for a masked tile. Strides are in floats.
     """
     name = f"tauflow_tile_{tile.rows}x{tile.vectors}x{unit.lanes}{'m' if tile.is_masked else ''}"
     if name in module.globals:
         return module.globals[name]
     pointer = _FLOAT.as_pointer()
-    kinds = [pointer, _SIZE, _SIZE, pointer, _SIZE, pointer, _SIZE, _SIZE, _SIZE]
+    kinds = [pointer, _SIZE, _SIZE, *[pointer, _SIZE] * 3, _SIZE, _SIZE]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
-    a, a_rows, a_terms, b, b_rows, c, c_rows, terms, columns = function.args
+    a, a_rows, a_terms, b, b_rows, d, d_rows, c, c_rows, terms, columns = function.args
     start, body, end = map(function.append_basic_block, ("start", "body", "end"))
     builder = ir.IRBuilder(start)
     rows = range(tile.rows)
-    a_of, c_of = (
+    a_of, d_of, c_of = (
         [builder.gep(base, [builder.mul(stride, _SIZE(row))]) for row in rows]
-        for base, stride in ((a, a_rows), (c, c_rows))
+        for base, stride in ((a, a_rows), (d, d_rows), (c, c_rows))
     )
     vectors = _Columns(builder, unit.lanes, tile, columns)
     nothing = ir.Constant(vectors.type, [0.0] * unit.lanes)
@@ -200,8 +200,8 @@ def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
     builder.cbranch(builder.icmp_signed("<", following[0], terms), body, end)
 
     builder.position_at_end(end)
-    for values, place in zip(after, c_of, strict=True):
-        pairs = zip(vectors.load(place), values, strict=True)
+    for values, added, place in zip(after, d_of, c_of, strict=True):
+        pairs = zip(vectors.load(added), values, strict=True)
         vectors.store([builder.fadd(*pair) for pair in pairs], place)
     builder.ret_void()
     return function

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numba import carray
 
-from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inline, kernel
+from tauflow.kernels.cpu.jit import FAST_MATH, FAST_SUMS, f4, inline, kernel
 from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
-from tauflow.kernels.cpu.matmul import matmul, matmul_transposed
+from tauflow.kernels.cpu.matmul import multiply_add
 from tauflow.kernels.cpu.values import to_pointer
 
 from . import program as c
@@ -18,7 +18,10 @@ _ZERO, _ONE = f4(0.0), f4(1.0)
 
 
 def _make_row_loop(name, entry):
-    """Return a loop over all entries of two operands: rows may be too short for a switch each."""
+    """Return a loop over all entries of two operands: rows may be too short for a switch each.
+
+    One of them may be a single number for each row.
+    """
     entry = inline(entry, name=name)
 
     @inline(name=name)
@@ -28,12 +31,20 @@ def _make_row_loop(name, entry):
             for r in range(row[c.OUTER]):
                 start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
                 out = floats[start : start + n]
-                at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
-                a = floats[at : at + n]
-                at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-                b = floats[at : at + n]
-                for j in range(n):
-                    out[j] = entry(a[j], b[j])
+                a_at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+                b_at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+                if row[c.B + 2] == 0:
+                    a, number = floats[a_at : a_at + n], floats[b_at]
+                    for j in range(n):
+                        out[j] = entry(a[j], number)
+                elif row[c.A + 2] == 0:
+                    number, b = floats[a_at], floats[b_at : b_at + n]
+                    for j in range(n):
+                        out[j] = entry(number, b[j])
+                else:
+                    a, b = floats[a_at : a_at + n], floats[b_at : b_at + n]
+                    for j in range(n):
+                        out[j] = entry(a[j], b[j])
 
     return walk
 
@@ -64,18 +75,38 @@ def _arithmetic(row, floats):
         _sigmoid_backward(row, floats)
 
 
+@inline(math=FAST_MATH - {"contract"})
+def _add_products(row, floats):
+    """Add products that are rounded first; the second factor may be one number for each row."""
+    n = row[c.INNER]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+            out = floats[start : start + n]
+            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            a = floats[at : at + n]
+            at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+            b = floats[at : at + n]
+            at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
+            if row[c.C + 2] == 0:
+                number = floats[at]
+                for j in range(n):
+                    out[j] = a[j] + b[j] * number
+            else:
+                d = floats[at : at + n]
+                for j in range(n):
+                    out[j] = a[j] + b[j] * d[j]
+
+
 @inline
 def _ternary(code, a, b, d, out):
     n = out.size
     if code == c.WHERE:
         for j in range(n):
             out[j] = b[j] if a[j] != _ZERO else d[j]
-    elif code == c.LERP:
-        for j in range(n):
-            out[j] = a[j] + d[j] * (b[j] - a[j])
     else:
         for j in range(n):
-            out[j] = a[j] + b[j] * d[j]
+            out[j] = a[j] + d[j] * (b[j] - a[j])
 
 
 @inline
@@ -206,20 +237,22 @@ def _copy(row, floats):
 @inline
 def _multiply(row, floats):
     """Write A B + C, or A^T B + C."""
-    rows, n, terms, step = row[c.OUTER], row[c.INNER], row[c.TERMS], row[c.A + 1]
-    weights = floats[row[c.B] : row[c.B] + terms * n].reshape((terms, n))
-    if row[c.OUT] != row[c.C]:
-        for r in range(rows):
-            start = row[c.OUT] + r * n
-            bias = row[c.C] + r * row[c.C + 1]
-            copy(floats[bias : bias + n], floats[start : start + n])
-    product = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
-    if row[c.TERM_STRIDE] != 0:
-        a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
-        matmul_transposed(a, step, weights, product)
-    else:
-        a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
-        matmul(a, weights, product, True)
+    begin, step = floats.ctypes.data, row[c.A + 1]
+    is_transposed = row[c.TERM_STRIDE] != 0
+    multiply_add(
+        begin + 4 * row[c.A],
+        1 if is_transposed else step,
+        step if is_transposed else 1,
+        row[c.OUTER],
+        begin + 4 * row[c.B],
+        row[c.INNER],
+        begin + 4 * row[c.C],
+        row[c.C + 1],
+        begin + 4 * row[c.OUT],
+        row[c.INNER],
+        row[c.INNER],
+        row[c.TERMS],
+    )
 
 
 @inline
@@ -257,6 +290,8 @@ def run_instructions(instructions, first, floats):
             _copy(row, floats)
         elif row[c.CODE] <= c.SIGMOID_BACKWARD:
             _arithmetic(row, floats)
+        elif row[c.CODE] == c.ADD_PRODUCT:
+            _add_products(row, floats)
         else:
             _elementwise(row, floats)
 
@@ -340,7 +375,6 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, saved,
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
         copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
-        copy(start[low + b], last[low + b])
         if keeps:
             copy(start[low + b], states[0, low + b])
     for t in range(steps.shape[1]):
@@ -351,11 +385,12 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, saved,
         for b in range(size):
             state = floats[h_at + b * S : h_at + (b + 1) * S]
             if valid.shape[1] > 0 and not valid[low + b, t]:
-                copy(last[low + b], state)
+                copy(y[low + b, t - 1] if t > 0 else start[low + b], state)
             copy(state, y[low + b, t])
-            copy(state, last[low + b])
             if keeps:
                 copy(state, states[t + 1, low + b])
+    for b in range(size):
+        copy(floats[h_at + b * S : h_at + (b + 1) * S], last[low + b])
 
 
 @kernel

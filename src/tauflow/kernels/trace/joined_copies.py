@@ -1,11 +1,9 @@
 """Programs without copies: what is computed only to be copied is written where the copy went."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from . import program as c
-from .program import ProgramBuilder
-
-_Instruction = tuple[list[int], list[int]]
+from .program import Instruction, ProgramBuilder
 
 
 def join_copies(builder: ProgramBuilder, fixed: Collection[int]) -> None:
@@ -16,10 +14,7 @@ def join_copies(builder: ProgramBuilder, fixed: Collection[int]) -> None:
         fixed: regions that others read or write.
     """
     instructions = builder.instructions
-    uses: dict[int, list[int]] = {}
-    for i, (_, regions) in enumerate(instructions):
-        for region in set(regions):
-            uses.setdefault(region, []).append(i)
+    uses = find_uses(instructions)
     joined = set()
     for at, (numbers, (target, *read)) in enumerate(instructions):
         if numbers[c.CODE] != c.COPY or read[0] in fixed or read[0] in builder.constants:
@@ -32,7 +27,7 @@ def join_copies(builder: ProgramBuilder, fixed: Collection[int]) -> None:
         size = builder.sizes[source]
         if places[0] != source or {source, target} & {*places[1:]}:
             continue
-        if not (_is_whole(numbers, c.A, size) and _is_whole(writer, c.OUT, size)):
+        if not (is_whole(numbers, c.A, size) and is_whole(writer, c.OUT, size)):
             continue
         between = [instructions[i] for i in uses[target] if first < i < at]
         if all(_is_apart(instruction, numbers, target) for instruction in between) and _redirect(
@@ -46,7 +41,16 @@ def join_copies(builder: ProgramBuilder, fixed: Collection[int]) -> None:
     ]
 
 
-def _is_whole(numbers: list[int], operand: int, size: int) -> bool:
+def find_uses(instructions: Sequence[Instruction]) -> dict[int, list[int]]:
+    """Return which instructions read or write each region."""
+    uses: dict[int, list[int]] = {}
+    for i, (_, regions) in enumerate(instructions):
+        for region in set(regions):
+            uses.setdefault(region, []).append(i)
+    return uses
+
+
+def is_whole(numbers: list[int], operand: int, size: int) -> bool:
     """Whether an operand is all of its region, from its first entry to its last."""
     start, row, entry, _ = numbers[operand : operand + 4]
     rows, n = numbers[c.OUTER], numbers[c.INNER]
@@ -54,7 +58,7 @@ def _is_whole(numbers: list[int], operand: int, size: int) -> bool:
     return numbers[c.REPEATS] == 1 and start == 0 and rows * n == size and in_a_row
 
 
-def _is_apart(other: _Instruction, copy: list[int], target: int) -> bool:
+def _is_apart(other: Instruction, copy: list[int], target: int) -> bool:
     """Whether an instruction leaves alone what a copy writes."""
     numbers, (out, *read) = other
     if target in read:

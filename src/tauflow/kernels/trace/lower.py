@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .fused_sums import fuse_sums
 from .graph import Graph
 from .joined_copies import join_copies
 from .lowering_mode import LoweringMode
@@ -351,6 +352,7 @@ def _assemble(
     held += [place for place in (grad_output, *grad_inputs) if place is not None]
     held += [place for _, place in totals]
     regions = [place.buffer for place in held] + [fetch.buffer for fetch in builder.fetches]
+    fuse_sums(builder, {*regions, *saved})
     join_copies(builder, {*regions, *saved})
     rows, floats, starts, size = builder.assemble(regions, saved)
     fixed = {place.buffer for place in held}

@@ -22,6 +22,7 @@ its steps from row to row, for copies from entry to entry, and from one repetiti
 term stride of a product says that ``A`` is stored transposed."""
 COLUMNS = 22
 
+_LAST_ARITHMETIC = SIGMOID_BACKWARD  # of the codes of which an operand may be one number a row
 _ALIGNMENT = 16  # floats in the widest vector
 _MAX_UNROLLED = 64  # instructions that one operation may take
 _MAX_FLOATS = 1 << 24  # floats
@@ -55,6 +56,10 @@ class Register(NamedTuple):
         """Whether the numbers stand one after the other."""
         steps = zip(self.shape, self.strides, row_major_strides(self.shape), strict=True)
         return all(n == 1 or extent == step for n, extent, step in steps)
+
+
+Instruction = tuple[list[int], list[int]]
+"""The numbers of an instruction, and the regions that it writes and reads."""
 
 
 class Fetch(NamedTuple):
@@ -119,7 +124,7 @@ class ProgramBuilder:
     """Instructions, and the regions of memory that they read and write."""
 
     def __init__(self) -> None:
-        self.instructions: list[tuple[list[int], list[int]]] = []  # numbers; regions of operands
+        self.instructions: list[Instruction] = []
         self.sizes: list[int] = []
         self.constants: dict[int, Array] = {}
         self.fetches: list[Fetch] = []
@@ -168,13 +173,17 @@ class ProgramBuilder:
         """Add the instructions of an operation whose places have one shape."""
         axes = _merge_axes(out.shape, (out, *read))
         n, (_, *inner) = axes[-1]
-        if code != COPY and 0 in inner and math.prod(out.shape) == n > _MAX_REPEATED:
+        repeats_one = code <= _LAST_ARITHMETIC and inner.count(0) == 1
+        is_cut = code != COPY and not repeats_one and 0 in inner
+        if is_cut and math.prod(out.shape) == n > _MAX_REPEATED:
             out, *read = self._cut_rows(n, axes[-1][1], (out, *read))  # type: ignore[assignment]
             axes = _merge_axes(out.shape, (out, *read))
             n, (_, *inner) = axes[-1]
-        if code != COPY and n > 1:  # which alone knows steps other than one
+        if code != COPY and n > 1:  # which alone knows all steps from entry to entry
             read = tuple(
-                place if step == 1 else self.make_contiguous(place)
+                place
+                if step == 1 or (repeats_one and step == 0)
+                else self.make_contiguous(place)
                 for place, step in zip(read, inner, strict=True)
             )
             axes = _merge_axes(out.shape, (out, *read))
@@ -250,6 +259,9 @@ class ProgramBuilder:
         if bias is None:
             bias = self.constant(np.zeros(n))
         bias = bias.expand((rows, n))
+        if terms == 0:
+            self.copy(out, bias)
+            return out
         b = self.make_contiguous(b)
         across, down = a.strides
         transposed = False
