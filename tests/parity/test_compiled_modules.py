@@ -198,7 +198,7 @@ def test_lengths_and_absolute_times_stay_in_the_graph(dynamic):
         options = {"t": torch.rand(3, steps).cumsum(1), "lengths": torch.tensor([steps, 2, 0])}
         with torch.no_grad():
             assert torch.equal(compiled(x, **options)[0], rnn(x, **options)[0])
-    assert operators(counter)[0] == ["tauflow.sequence.default"] * 2
+    assert operators(counter)[0] == ["tauflow.traced_sequence"] * 2
 
 
 FAMILIES = {
@@ -328,5 +328,5 @@ def test_a_parameter_replaced_before_the_compiled_way_back_is_refused():
     rnn, x = MODULES["CfC"](), torch.randn(2, 3, 3)
     y, _ = torch.compile(rnn, backend="aot_eager", fullgraph=True)(x)
     rnn.cell.heads.weight.data = torch.zeros(2, 2)
-    with pytest.raises(ShapeError, match=r"has another shape now\. It was replaced"):
+    with pytest.raises(ShapeError, match=r"heads\.weight"):
         y.sum().backward()

@@ -268,7 +268,6 @@ def test_loops_of_every_size(row):
 
 
 NAMES = dict.fromkeys(row[0].cell.__name__ for row in COMPILED)
-NAMES.pop("WiredCfCCell")  # selected together with the CfCCell, in whose name it ends
 
 
 @pytest.mark.parametrize("cell", NAMES)

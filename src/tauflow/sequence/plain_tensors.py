@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
-from tauflow.kernels.cpu.binding import import_kernels
+from tauflow.kernels.cpu.binding import NULL_PAGE, import_kernels
 from tauflow.kernels.engine.requirements import has_numba
 
 _TIME_DTYPES = (torch.float32, torch.float64, torch.int64)
@@ -15,7 +15,7 @@ _TIME_DTYPES = (torch.float32, torch.float64, torch.int64)
 
 
 def is_plain(tensor: Any, dtype: torch.dtype) -> bool:
-    """Whether something is a tensor of torch's own that kernels read; by metadata."""
+    """Whether something is a tensor of torch's own that kernels read; by metadata and address."""
     return (
         type(tensor) in PLAIN_TENSOR_TYPES
         and tensor.dtype is dtype
@@ -23,6 +23,7 @@ def is_plain(tensor: Any, dtype: torch.dtype) -> bool:
         and not tensor.is_neg()
         and tensor.layout is torch.strided
         and not tensor.is_nested
+        and (tensor.data_ptr() >= NULL_PAGE or not tensor.numel())
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
+from tauflow.kernels.cpu.binding import check_memory
 from tauflow.kernels.engine.torch_state import is_followed
 
 from .inputs import SequenceInputs, mask_from_lengths, prepare_inputs
@@ -42,6 +43,7 @@ def read_call(
         read = _read_plain(where, input_size, x, dt, t, mask, lengths, observed, has_initial_state)
         if read is not None:
             return read
+    check_memory(x, dt, t, mask, lengths, observed, episode_start)
     inputs = prepare_inputs(
         where,
         input_size,
@@ -85,6 +87,7 @@ def _read_plain(
     if lengths is not None:
         if mask is not None:
             return None
+        check_memory(lengths)
         mask = mask_from_lengths(where, lengths, x, batched=True)
     elif mask is not None:
         if not (is_plain(mask, torch.bool) and mask.shape == steps):

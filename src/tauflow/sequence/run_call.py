@@ -1,7 +1,6 @@
 """Run a call of a sequence module: read it, find its plan, run layer by layer."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,10 +102,12 @@ def _run_inputs(
         if not plan.is_compiled:
             check_times(where, inputs)
         run = partial(run_planned, where, plan, inputs)
-        with suppress(BackendError):  # a step that can no longer be traced; others may serve
+        try:
             if plan.is_single:
                 return run(0, inputs, None if starts is None else starts[0])
             return _run_layers(rnn, run, inputs, starts)
+        except BackendError:
+            pass  # a step that can no longer be traced; others may serve
     check_memory(*rnn.parameters(), *rnn.buffers())
     check_times(where, inputs)
     check_dtype_and_device(where, rnn.cell, inputs.x)

@@ -17,7 +17,6 @@ from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases,
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
 from tauflow.kernels import BACKENDS, KernelCall
-from tauflow.kernels.cpu.binding import check_memory
 
 from .base import SequenceModuleBase
 from .call_plan import CallPlans
@@ -217,7 +216,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         """
         where = f"{type(self).__name__}.forward"
         x = x if input is None else resolve_alias(where, "x", x, "input", input)
-        check_memory(x, hx, dt, t, mask, lengths, observed, episode_start)
         if timespans is not None:
             check_argument_aliases(where, ["timespans"])
         return run_call(

@@ -11,6 +11,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError
+from tauflow.kernels.cpu.binding import check_memory
 
 from .inputs import SequenceInputs, is_autocast, time_dtype
 from .plain_tensors import is_plain
@@ -47,6 +48,7 @@ def resolve_initial_states(
         and hx.shape == (len(inputs.x), sum(sizes))
     ):
         return split_per_cell(cells, hx)
+    check_memory(hx)
     batched, size = inputs.batched, sum(sizes)
     _check_hx_is_not_dt(where, hx, inputs, (len(cells), size))
     if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):

@@ -21,8 +21,10 @@ def multiply(left, right, out, accumulate):
 
 
 @numba.njit
-def multiply_transposed(left, step, right, out):
-    matmul.matmul_transposed(left, step, right, out)
+def multiply_transposed_add(left, step, right, row, out):
+    (M, N), K = out.shape, right.shape[0]
+    products = left.ctypes.data, 1, step, M, right.ctypes.data, N
+    matmul.multiply_add(*products, row.ctypes.data, 0, out.ctypes.data, N, N, K)
 
 
 @numba.njit
@@ -65,13 +67,14 @@ def test_products_of_odd_sizes(rows, terms, columns, extra):
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"), [(1, 1, 1), (17, 5, 33), (32, 16, 64), (40, 130, 512)]
 )
-def test_transposed_products(rows, terms, columns):
+def test_transposed_products_plus_a_row(rows, terms, columns):
     step = rows + 2
-    left, right = draw(terms, step), draw(terms, columns)
-    out = np.ones((rows, columns), np.float32)
-    multiply_transposed(left.reshape(-1)[: (terms - 1) * step + rows], step, right, out)
+    left, right, row = draw(terms, step), draw(terms, columns), draw(1, columns)
+    out = np.full((rows, columns), np.nan, np.float32)  # must not be read
+    multiply_transposed_add(left.reshape(-1)[: (terms - 1) * step + rows], step, right, row, out)
     used = left[:, :rows].T
-    check(out, 1.0 + used.astype(np.float64) @ right, 1.0 + np.abs(used) @ np.abs(right))
+    scale = np.abs(row) + np.abs(used) @ np.abs(right)
+    check(out, row + used.astype(np.float64) @ right, scale)
 
 
 def test_a_row_does_not_depend_on_the_rows_around_it():

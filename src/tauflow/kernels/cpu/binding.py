@@ -125,6 +125,19 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
             words.append(int(np.float64(value).view(np.int64)))
 
 
+def pack_tensors(*tensors: Tensor) -> list[int]:
+    """Return the words of contiguous tensors, of types that the caller knows."""
+    words: list[int] = []
+    for tensor in tensors:
+        assert tensor.is_contiguous(), "a loop would read and write beside the entries"
+        address = tensor.data_ptr()
+        if address < NULL_PAGE and tensor.numel():
+            check_memory(tensor)
+        words.append(address)
+        words += tensor.shape
+    return words
+
+
 NULL_PAGE = 1 << 32
 """Below it are offsets into memory that was released, and what a program without
 position-independent code allocates."""
@@ -237,15 +250,34 @@ def parallel_for(
         arguments: passed on, shared by all slices.
         slices: into how many the batch is cut; by default :func:`count_slices`.
     """
-    slices = count_slices(count) if slices is None else slices
-    launch = import_kernels("cpu.launch").Launch(kernel, arguments)
+    launch, words = prepare_launch(kernel, arguments)
+    run_slices(launch, words, count, count_slices(count) if slices is None else slices)
+
+
+def prepare_launch(kernel: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return a kernel as it is launched with arguments of such types, and the arguments' words."""
+    kinds: list[Any] = []
+    words: list[int] = []
+    pack_arguments(arguments, kinds, words)
+    return import_kernels("cpu.launch").find_launch(kernel, kinds, arguments), words
+
+
+def run_slices(launch: Any, words: Sequence[int], count: int, slices: int) -> None:
+    """Launch a kernel for every slice of a batch.
+
+    Args:
+        launch: of :func:`prepare_launch`.
+        words: of its arguments.
+        count: sequences in the batch.
+        slices: into how many the batch is cut.
+    """
     team = _get_openmp_team() if slices > 1 else None
     if slices == 1 or team is not None:
-        launch.run(team, count, slices, 0, slices)
+        launch.run(words, team, count, slices, 0, slices)
         return
 
     def task(index: int) -> None:
-        launch.run(None, count, slices, index, index + 1)
+        launch.run(words, None, count, slices, index, index + 1)
 
     _run_on_python_threads(task, range(slices))
 

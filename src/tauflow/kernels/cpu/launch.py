@@ -8,7 +8,8 @@ region call is compiled, and Python sees a signal when all slices are done.
 # mypy: ignore-errors
 
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numba
 import torch
@@ -21,38 +22,41 @@ from numba.np.arrayobj import populate_array
 
 from tauflow._internal.fork_safety import compile_lock
 
-from .binding import ConstantArgument, OpenMPTeam, pack_arguments
+from .binding import ConstantArgument, OpenMPTeam
 from .jit import kernel, pause_gc
 
 
-class Launch:
-    """A kernel with its arguments, as the threads of a parallel region take them.
+class Launch(NamedTuple):
+    """A kernel for arguments of certain types, as the threads of a parallel region take them.
 
     Numba would look at every argument, and make an array of each, on each call. What they are is
     looked at once for all calls alike; a call packs addresses and sizes into one block of memory,
     of which compiled code makes the arrays.
 
     Args:
-        function: a kernel.
-        arguments: of the kernel behind ``slice, low, high``: contiguous tensors on the CPU, arrays,
-            integers, booleans, floats and tuples of them.
+        enter: the compiled function that does so.
+        kinds: type of the arguments.
+        address: of the kernel.
     """
 
-    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
-        kinds, words = [function], []
-        pack_arguments(arguments, kinds, words)
-        key = tuple(kinds)
-        compiled = _compiled.get(key)
-        if compiled is None:
-            with compile_lock:  # one thread compiles, or reads the cache; a fork waits
-                compiled = _compiled[key] = _compile(function, arguments)
-        self._run, self._kinds, self._address = compiled
-        self._words, self._arguments = words, arguments  # which keep their memory until it is done
+    enter: Any
+    kinds: types.TypeRef
+    address: int
 
-    def run(self, team: OpenMPTeam | None, count: int, slices: int, first: int, stop: int) -> None:
+    def run(
+        self,
+        words: Sequence[int],
+        team: OpenMPTeam | None,
+        count: int,
+        slices: int,
+        first: int,
+        stop: int,
+    ) -> None:
         """Call ``function(slice, low, high, *arguments)`` for slices of a batch.
 
         Args:
+            words: of the arguments, whose memory the caller keeps; see
+                :func:`~tauflow.kernels.cpu.binding.pack_arguments`.
             team: whose threads do it; ``None`` for this thread.
             count: sequences in the batch.
             slices: into how many they are cut.
@@ -62,16 +66,33 @@ class Launch:
         Raises:
             RuntimeError: a slice was not computed.
         """
-        head = (*(team or _NO_TEAM), self._address, count, slices, first, stop)
-        block = array("q", (*head, *self._words))
-        missing = stop - first - self._run(block.buffer_info()[0], self._kinds)
+        head = (*(team or _NO_TEAM), self.address, count, slices, first, stop)
+        block = array("q", (*head, *words))
+        missing = stop - first - self.enter(block.buffer_info()[0], self.kinds)
         if missing:
             raise RuntimeError(f"{missing} of {slices} slices of the batch were not computed")
 
 
 _HEAD_SIZE = 8  # words of a block before those of the arguments
 _NO_TEAM = OpenMPTeam(0, 0, 0)
-_compiled: dict[tuple[Any, ...], tuple[Any, types.TypeRef, int]] = {}
+_compiled: dict[tuple[Any, ...], Launch] = {}
+
+
+def find_launch(function: Any, kinds: Sequence[Any], arguments: tuple[Any, ...]) -> Launch:
+    """Return the launch of a kernel for arguments like these.
+
+    Args:
+        function: a kernel.
+        kinds: of the arguments, see :func:`~tauflow.kernels.cpu.binding.pack_arguments`.
+        arguments: of the kernel behind ``slice, low, high``: contiguous tensors on the CPU, arrays,
+            integers, booleans, floats and tuples of them.
+    """
+    key = (function, *kinds)
+    launch = _compiled.get(key)
+    if launch is None:
+        with compile_lock:  # one thread compiles, or reads the cache; a fork waits
+            launch = _compiled[key] = _compile(function, arguments)
+    return launch
 
 
 def _find_type(value: Any) -> types.Type:
@@ -88,8 +109,8 @@ def _find_type(value: Any) -> types.Type:
     return numba.typeof(value)
 
 
-def _compile(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, types.TypeRef, int]:
-    """Return what runs a kernel for arguments of such types, their types, and its address."""
+def _compile(function: Any, arguments: tuple[Any, ...]) -> Launch:
+    """Return the launch of a kernel for arguments of such types."""
     argument_types = tuple(map(_find_type, arguments))
     signature = (*[types.int64] * 3, *argument_types)
     kinds = types.TypeRef(types.Tuple(argument_types))
@@ -98,7 +119,7 @@ def _compile(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, types.Type
         _launch.compile((types.int64, kinds))
     compiled = function.overloads[signature]
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    return _launch.overloads[types.int64, kinds].entry_point, kinds, address
+    return Launch(_launch.overloads[types.int64, kinds].entry_point, kinds, address)
 
 
 @kernel

@@ -192,32 +192,6 @@ def matmul(left, right, out, accumulate):
 
 
 @inline
-def matmul_transposed(left, step, right, out):
-    """Add ``left.T @ right`` to ``out``.
-
-    Args:
-        left: entries of a matrix of as many rows as ``right``, ``step`` apart, in a row.
-        step: from row to row.
-        right: (K, N).
-        out: (M, N).
-    """
-    multiply_add(
-        left.ctypes.data,
-        1,
-        step,
-        out.shape[0],
-        right.ctypes.data,
-        right.strides[0] // 4,
-        out.ctypes.data,
-        out.strides[0] // 4,
-        out.ctypes.data,
-        out.strides[0] // 4,
-        right.shape[1],
-        right.shape[0],
-    )
-
-
-@inline
 def _pad(columns):
     """Return how far apart to keep rows: 4 KiB would be one place of the first-level cache."""
     return columns + 16 if columns % 1024 == 0 else columns

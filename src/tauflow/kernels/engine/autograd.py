@@ -46,26 +46,13 @@ def run_kernel(
         )
         return y, last
     if not keep:
-        return run_without_gradients(kernel, config, mask, *inputs)
+        out = kernel.allocate(config, inputs, ())
+        kernel.forward(config, mask, inputs, out, ())
+        return out.y, out.last
+    mask = copy_mask(mask)
     if has_functorch_tensor(inputs):  # what torch adds for them
-        return _SequenceFunction.apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return, no-untyped-call]
-    return run_keeping(kernel, config, mask, *inputs)
-
-
-def run_without_gradients(
-    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Do as :func:`run_kernel` where no backward pass follows."""
-    out = kernel.allocate(config, inputs, ())
-    kernel.forward(config, mask, inputs, out, ())
-    return out.y, out.last
-
-
-def run_keeping(
-    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Do as :func:`run_kernel` where one may, and no tensor is of ``torch.func``."""
-    return _apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return]
+        return _SequenceFunction.apply(kernel, config, mask, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    return _apply(kernel, config, mask, *inputs)  # type: ignore[no-any-return]
 
 
 class _SequenceFunction(torch.autograd.Function):

@@ -95,7 +95,8 @@ def run_reference_steps(
     )
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     outputs = []
-    for t, step in enumerate(zip(x.unbind(1), dt.unbind(1), strict=True)):
+    gaps = dt.expand(-1, x.shape[1], -1).unbind(1)
+    for t, step in enumerate(zip(x.unbind(1), gaps, strict=True)):
         after = kernel.update(config, h, *step, *parameters)
         h = after if mask is None else torch.where(mask[:, t].unsqueeze(-1), after, h)
         outputs.append(h)

@@ -214,7 +214,7 @@ def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     trace, captured = TRACES.find(call, config, steps, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     captured = trace.permute(captured)
-    return trace, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
+    return trace, [concat_step_inputs(call, steps.per_step), call.h, no_gaps, *captured]
 
 
 def _prepare_if_measured(call: KernelCall) -> None:

@@ -131,7 +131,7 @@ def _prepare_inputs(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     trace, unpermuted = CUDA_GRAPH_TRACES.find(call, config, steps, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     captured = trace.permute(unpermuted)
-    return trace, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
+    return trace, [concat_step_inputs(call, steps.per_step), call.h, no_gaps, *captured]
 
 
 class TensorTuple(tuple[Tensor, ...]):

@@ -51,10 +51,10 @@ def _fuse(
     if not is_whole(numbers, _OPERANDS[operand - 1], size):
         return None
     rows, n = max((each[c.OUTER], each[c.INNER]) for each in (writer, numbers))
-    walks = [_walk(each, rows, n) for each in (writer, numbers)]
-    if walks[0] is None or walks[1] is None:
+    of_product, of_addition = (_walk(each, rows, n) for each in (writer, numbers))
+    if of_product is None or of_addition is None:
         return None
-    (_, *of_factors, _), (of_out, *of_added, _) = walks
+    (_, *of_factors, _), (of_out, *of_added, _) = of_product, of_addition
     other = of_added[2 - operand]
     ordered = sorted(zip(of_factors, factors, strict=True), key=lambda pair: -pair[0][2])
     (left, left_region), (right, right_region) = ordered  # the one number of a row comes last

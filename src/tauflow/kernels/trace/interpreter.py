@@ -17,12 +17,15 @@ from . import program as c
 _ZERO, _ONE = f4(0.0), f4(1.0)
 
 
-def _make_row_loop(name, entry):
+def _make_row_loop(name, entry, *, numbers=0):
     """Return a loop over all entries of two operands: rows may be too short for a switch each.
 
-    One of them may be a single number for each row.
+    Args:
+        name: of the loop.
+        entry: computes an entry.
+        numbers: how many operands may be one number for each row: the last, or either.
     """
-    entry = inline(entry, name=name)
+    entry, is_last, is_either = inline(entry, name=name), numbers > 0, numbers > 1
 
     @inline(name=name)
     def walk(row, floats):
@@ -33,11 +36,11 @@ def _make_row_loop(name, entry):
                 out = floats[start : start + n]
                 a_at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
                 b_at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-                if row[c.B + 2] == 0:
+                if is_last and row[c.B + 2] == 0:
                     a, number = floats[a_at : a_at + n], floats[b_at]
                     for j in range(n):
                         out[j] = entry(a[j], number)
-                elif row[c.A + 2] == 0:
+                elif is_either and row[c.A + 2] == 0:
                     number, b = floats[a_at], floats[b_at : b_at + n]
                     for j in range(n):
                         out[j] = entry(number, b[j])
@@ -49,10 +52,10 @@ def _make_row_loop(name, entry):
     return walk
 
 
-_add = _make_row_loop("add", lambda a, b: a + b)
-_subtract = _make_row_loop("subtract", lambda a, b: a - b)
-_scale = _make_row_loop("scale", lambda a, b: a * b)
-_divide = _make_row_loop("divide", lambda a, b: a / b)
+_add = _make_row_loop("add", lambda a, b: a + b, numbers=1)
+_subtract = _make_row_loop("subtract", lambda a, b: a - b, numbers=2)
+_scale = _make_row_loop("scale", lambda a, b: a * b, numbers=1)
+_divide = _make_row_loop("divide", lambda a, b: a / b, numbers=2)
 _tanh_backward = _make_row_loop("tanh_back", lambda a, b: a * (_ONE - b * b))
 _sigmoid_backward = _make_row_loop("sigmoid_back", lambda a, b: a * (_ONE - b) * b)
 
@@ -309,13 +312,13 @@ def _load_inputs(parts, steps, t, low, size, floats):
 
 
 @inline
-def _begin_slice(interpreter, index):
+def _begin_slice(interpreter, addresses, memory, index):
     """Return what a slice works with: instructions, memory, parts, and the places of its state.
 
     The last of the latter are where its saved values begin and end, and where in the memory. This
     then holds constants and parameters.
     """
-    programs, memory, places, parts, constants, reads, addresses = interpreter
+    programs, places, parts, constants, reads = interpreter
     words = places[index]
     floats = memory[words[2] : words[3]]
     copy(constants[words[6] : words[7]], floats[: words[7] - words[6]])
@@ -336,42 +339,60 @@ def _read_parameter(read, addresses, floats):
     """
     axes = (read.shape[0] - 3) // 2
     shape, strides = read[3 : 3 + axes], read[3 + axes :]
-    rows, span = 1, 1
+    outer, size, span = 1, 1, 1
     for axis in range(axes):
-        rows *= shape[axis] if axis < axes - 1 else 1
+        outer *= shape[axis] if axis < axes - 2 else 1
+        size *= shape[axis]
         span += (shape[axis] - 1) * strides[axis]
-    n, step = shape[axes - 1], strides[axes - 1]
-    if rows * n == 0:
+    if size == 0:
         return
+    rows, n = shape[axes - 2], shape[axes - 1]
     values = carray(to_pointer(addresses[read[0]] + 4 * read[1]), span, f4)
-    for row in range(rows):
-        at, left = 0, row
-        for axis in range(axes - 2, -1, -1):
+    for index in range(outer):
+        at, left = 0, index
+        for axis in range(axes - 3, -1, -1):
             at += left % shape[axis] * strides[axis]
             left //= shape[axis]
-        start = read[2] + row * n
+        start = read[2] + index * rows * n
+        _read_matrix(values[at:], floats[start : start + rows * n], rows, n, strides[axes - 2 :])
+
+
+@inline
+def _read_matrix(values, out, rows, n, strides):
+    """Copy a matrix of any strides, a transposed one a few rows at once, which share its lines."""
+    down, across = strides
+    if across == 1:
+        for row in range(rows):
+            copy(values[row * down : row * down + n], out[row * n : (row + 1) * n])
+        return
+    for first in range(0, rows, 16):
         for j in range(n):
-            floats[start + j] = values[at + j * step]
+            for row in range(first, min(first + 16, rows)):
+                out[row * n + j] = values[row * down + j * across]
 
 
 @kernel
-def interpret_forward(index, low, high, interpreter, steps, valid, start, saved, y, last):
+def interpret_forward(
+    index, low, high, interpreter, addresses, memory, steps, valid, start, states, values, y, last
+):  # fmt: skip
     """Take the steps of a slice of a batch.
 
     Args:
         index: of the slice.
         low, high: its sequences.
         interpreter: see ``LinkedPrograms`` of the traced kernel.
+        addresses: of the tensors that steps read.
+        memory: of all slices.
         steps: what steps read, (B, T, F).
         valid: (B, T) bool, or empty.
         start: (B, S), the states before.
-        saved: receives the states before every step and after the last, (T + 1, B, S), and what
-            steps save, (T, F); or empty.
+        states: receives those before every step and after the last, (T + 1, B, S), or empty.
+        values: receives what steps save, (T, F), or empty.
         y: (B, T, S), receives the states after every step.
         last: (B, S), receives the last states.
     """
-    program, floats, parts, (h_at, _, (first, end, values_at)) = _begin_slice(interpreter, index)
-    states, values = saved
+    program, floats, parts, places = _begin_slice(interpreter, addresses, memory, index)
+    h_at, _, (first, end, values_at) = places
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
         copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
@@ -394,19 +415,21 @@ def interpret_forward(index, low, high, interpreter, steps, valid, start, saved,
 
 
 @kernel
-def interpret_backward(index, low, high, interpreter, steps, valid, saved, gradients):
+def interpret_backward(
+    index, low, high, interpreter, addresses, memory, steps, valid, states, values, to_y, carry,
+    to_steps,
+):  # fmt: skip
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
-        index, low, high, interpreter, steps, valid: as for the forward pass.
-        saved: what the forward pass wrote there.
-        gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
-            overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
+        index, low, high, interpreter, addresses, memory, steps, valid: as for the forward pass.
+        states, values: what that wrote.
+        to_y: gradients of the states, (B, T, S), or (B, 0, S).
+        carry: that of the last state, (B, S), to be overwritten by that of the first.
+        to_steps: of ``steps``, written, or (B, 0, F).
     """
-    program, floats, parts, places = _begin_slice(interpreter, index)
+    program, floats, parts, places = _begin_slice(interpreter, addresses, memory, index)
     h_at, pull_at, (first, end, values_at) = places
-    states, values = saved
-    to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
     for back in range(steps.shape[1]):
         t = steps.shape[1] - 1 - back

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,14 +10,23 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.built_tensors import PLAIN_TENSOR_TYPES
-from tauflow.kernels.cpu.binding import NULL_PAGE, ConstantArgument, check_memory
+from tauflow.kernels.cpu.binding import (
+    NULL_PAGE,
+    ConstantArgument,
+    check_memory,
+    import_kernels,
+    log_compilation,
+    pack_tensors,
+    prepare_launch,
+    run_slices,
+)
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
 from .trace_cache import TracedStep
 
 
-class TraceConfig(NamedTuple):
+class TraceConfig:
     """A cell at a call.
 
     Args:
@@ -24,8 +34,28 @@ class TraceConfig(NamedTuple):
         rows: how many sequences each slice has, the same in the backward pass.
     """
 
-    by_rows: dict[int, TracedStep]
-    rows: tuple[int, ...]
+    def __init__(self, by_rows: dict[int, TracedStep], rows: tuple[int, ...]) -> None:
+        self.by_rows, self.rows = by_rows, rows
+
+    @cached_property
+    def forward(self) -> "LinkedPrograms":
+        """The programs that save nothing."""
+        return _find_programs(self, "forward")
+
+    @cached_property
+    def backward(self) -> "LinkedPrograms":
+        """The backward pass of steps that saved nothing."""
+        return _find_programs(self, "backward")
+
+    @cached_property
+    def saving(self) -> "LinkedPrograms":
+        """The programs that save products and activations."""
+        return _find_programs(self, "saving")
+
+    @cached_property
+    def reading(self) -> "LinkedPrograms":
+        """The backward pass that reads them."""
+        return _find_programs(self, "reading")
 
 
 def split_by_slice(
@@ -43,49 +73,62 @@ class LinkedPrograms(NamedTuple):
     """The programs of all slices, as the compiled loops take them.
 
     Args:
-        instructions: of all slices, (K, COLUMNS).
+        interpreter: what the loops go by: the instructions of all slices, (K, COLUMNS); for each
+            slice where its instructions begin and end, and its memory; where in its memory the
+            state is, and the gradient of the next state; where its constants begin and end, and its
+            reads of parameters; where among what all slices save its part begins and ends, and
+            where that is in its memory, (slices, 13); for each slice of each part of what steps
+            read where it is, or -1, its width, and where its gradient is, or -1, (slices, P, 3);
+            what the memories begin with; what is read of parameters, a row each, see
+            ``_read_parameter`` of the loops.
         size: of the memory of all slices.
         saved_size: floats that a step of all slices saves.
-        places: for each slice where its instructions begin and end, and its memory; where in its
-            memory the state is, and the gradient of the next state; where its constants begin and
-            end, and its reads of parameters; where among what all slices save its part begins and
-            ends, and where that is in its memory; (slices, 13).
-        parts: for each slice of each part of what steps read where it is, or -1, its width, and
-            where its gradient is, or -1; (slices, P, 3).
-        constants: what the memories begin with.
-        reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
         odd: numbers of parameters that are no plain float32 tensors.
         sums: for each parameter shape, strides and place of its gradient from every slice.
         traces: which these programs are of, so that nothing else can be taken for them.
+        slices: how many there are.
     """
 
-    instructions: ConstantArgument
+    interpreter: ConstantArgument
     size: int
     saved_size: int
-    places: ConstantArgument
-    parts: ConstantArgument
-    constants: ConstantArgument
-    reads: ConstantArgument
     odd: tuple[int, ...]
     sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
     traces: tuple[TracedStep, ...]
+    slices: int
 
-    def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
-        """Return what the loops take, memory included, and the tensors whose addresses it holds."""
-        tensors = [
-            _to_plain_tensor(tensor)
-            if number in self.odd
-            or type(tensor) not in PLAIN_TENSOR_TYPES
-            or tensor.is_neg()
-            or tensor._is_zerotensor()
-            else tensor
+    def run(
+        self, name: str, count: int, captured: Sequence[Tensor], tensors: Sequence[Tensor]
+    ) -> Tensor:
+        """Run a loop of the interpreter; return the memory that it worked in.
+
+        Args:
+            name: of the loop.
+            count: sequences in the batch.
+            captured: tensors that are read where they are.
+            tensors: what the loop takes behind them, contiguous.
+        """
+        if self.odd or any([_is_unreadable(tensor) for tensor in captured]):
+            captured = self._make_readable(captured)
+        addresses = array("q", [tensor.data_ptr() for tensor in captured])
+        memory = empty(self.size)
+        launch = _launches.get(name)
+        if launch is None:
+            function = getattr(_load_kernels(), name)
+            arguments = self.interpreter, addresses, memory, *tensors
+            launch, _ = prepare_launch(function, arguments)
+            _launches[name] = launch
+        words = (*self.interpreter.words, *addresses.buffer_info(), *pack_tensors(memory, *tensors))
+        run_slices(launch, words, count, self.slices)
+        return memory
+
+    def _make_readable(self, captured: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors that the loops read, copies of those that they cannot."""
+        check_memory(*[tensor for tensor in captured if not tensor._is_zerotensor()])
+        return [
+            _to_plain_tensor(tensor) if number in self.odd or _is_unreadable(tensor) else tensor
             for number, tensor in enumerate(captured)
         ]
-        addresses = array("q", [tensor.data_ptr() for tensor in tensors])
-        if addresses and min(addresses) < NULL_PAGE:
-            check_memory(*tensors)
-        fixed = self.places, self.parts, self.constants, self.reads
-        return (self.instructions, empty(self.size), *fixed, addresses), tensors
 
     def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
         """Return the gradients of the parameters, added up over the slices."""
@@ -94,6 +137,24 @@ class LinkedPrograms(NamedTuple):
             parts = [memory.as_strided(*place) for place in places]
             totals.append(sum(parts[1:], parts[0]) if parts else None)
         return totals
+
+
+_launches: dict[str, Any] = {}
+
+
+@cache
+def _load_kernels() -> Any:
+    """Import the compiled interpreter, which takes seconds where it has to be compiled."""
+    loops = import_kernels("trace.interpreter")
+    log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
+    return loops
+
+
+def _is_unreadable(tensor: Tensor) -> bool:
+    """Whether a loop cannot read a tensor where it is, or finds nothing there."""
+    return (
+        type(tensor) not in PLAIN_TENSOR_TYPES or tensor.is_neg() or tensor.data_ptr() < NULL_PAGE
+    )
 
 
 def _to_plain_tensor(tensor: Tensor) -> Tensor:
@@ -109,7 +170,7 @@ Kind = Literal["forward", "backward", "saving", "reading"]
 """One of the programs of a trace."""
 
 
-def link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
+def _find_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
     """Return the programs of all slices, linked once for all calls alike."""
     key = (config.rows, kind, *map(id, config.by_rows.values()))
     linked = _linked.get(key)
@@ -159,23 +220,28 @@ def _link_programs(config: TraceConfig, kind: Kind) -> LinkedPrograms:
             layout = [(total.shape[axis], total.strides[axis]) for axis in order]
             shape, strides = zip(*layout, strict=True) if layout else ((), ())
             sums[number].append((shape, strides, begins[1] + total.start))
-    depth = max((len(read.shape) for read in reads), default=1) or 1
+    depth = max((len(read.shape) for read in reads), default=0)
+    depth = max(depth, 2)  # they are read as matrices
     table = np.zeros((len(reads), 3 + 2 * depth), np.int64)
     for row, read in zip(table, reads, strict=True):
         missing = depth - len(read.shape)
         row[:3] = read.number, read.offset, read.start
         row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
+    interpreter = (
+        np.concatenate(instructions),
+        np.array(places, np.int64),
+        np.array(parts, np.int64).reshape(len(parts), -1, 3),
+        np.concatenate(constants),
+        table,
+    )
     return LinkedPrograms(
-        ConstantArgument(np.concatenate(instructions)),
+        ConstantArgument(interpreter),
         ends[1],
         ends[4],
-        ConstantArgument(np.array(places, np.int64)),
-        ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
-        ConstantArgument(np.concatenate(constants)),
-        ConstantArgument(table),
         tuple(number for number, like in enumerate(captured) if _is_odd(*like)),
         tuple(map(tuple, sums)),
         tuple(config.by_rows.values()),
+        len(config.rows),
     )
 
 

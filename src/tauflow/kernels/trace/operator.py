@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow.cells.base import AbstractCell, find_cell
 from tauflow.kernels.engine.autograd import allocate_gradients, make_operator_gradients
-from tauflow.kernels.engine.kernel_call import KernelCall
+from tauflow.kernels.engine.kernel_call import KernelCall, check_builtin_call
 from tauflow.kernels.engine.kernel_spec import GradOutputs
 from tauflow.kernels.engine.recompute import differentiate, should_recompute
 from tauflow.kernels.engine.torch_state import assume_constant_result, record_gradients
@@ -100,10 +100,15 @@ def _run(
         mask: of the call.
         observed: of the call.
         structure: its number.
+
+    Raises:
+        ShapeError: a tensor does not fit the cell.
     """
     x, h, dt, *of_cell = tensors
     cell = _replace_tensors(_structures[structure], of_cell.__getitem__)
-    return run_traced_steps(KernelCall(cell, x, h, dt, mask, observed))
+    call = KernelCall(cell, x, h, dt, mask, observed)
+    check_builtin_call(call)  # a parameter may have been replaced since it was compiled
+    return run_traced_steps(call)
 
 
 @torch.library.custom_op(

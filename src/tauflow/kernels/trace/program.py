@@ -22,7 +22,7 @@ its steps from row to row, for copies from entry to entry, and from one repetiti
 term stride of a product says that ``A`` is stored transposed."""
 COLUMNS = 22
 
-_LAST_ARITHMETIC = SIGMOID_BACKWARD  # of the codes of which an operand may be one number a row
+_REPEATABLE = (ADD, SUB, MUL, DIV)  # codes of which an operand may be one number for each row
 _ALIGNMENT = 16  # floats in the widest vector
 _MAX_UNROLLED = 64  # instructions that one operation may take
 _MAX_FLOATS = 1 << 24  # floats
@@ -173,7 +173,9 @@ class ProgramBuilder:
         """Add the instructions of an operation whose places have one shape."""
         axes = _merge_axes(out.shape, (out, *read))
         n, (_, *inner) = axes[-1]
-        repeats_one = code <= _LAST_ARITHMETIC and inner.count(0) == 1
+        repeats_one = code in _REPEATABLE and inner.count(0) == 1
+        if repeats_one and code in (ADD, MUL) and inner[0] == 0:  # of these it is the second
+            read, inner = read[::-1], inner[::-1]
         is_cut = code != COPY and not repeats_one and 0 in inner
         if is_cut and math.prod(out.shape) == n > _MAX_REPEATED:
             out, *read = self._cut_rows(n, axes[-1][1], (out, *read))  # type: ignore[assignment]
@@ -181,9 +183,7 @@ class ProgramBuilder:
             n, (_, *inner) = axes[-1]
         if code != COPY and n > 1:  # which alone knows all steps from entry to entry
             read = tuple(
-                place
-                if step == 1 or (repeats_one and step == 0)
-                else self.make_contiguous(place)
+                place if step == 1 or (repeats_one and step == 0) else self.make_contiguous(place)
                 for place, step in zip(read, inner, strict=True)
             )
             axes = _merge_axes(out.shape, (out, *read))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.fork_safety import make_fork_safe_lock
-from tauflow.cells.base import Precomputed, StepSequence
+from tauflow.cells.base import StepSequence
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_call import KernelCall, check_call
@@ -240,13 +240,13 @@ def run_traced_step(
     return call.cell.readout(y).contiguous(), last
 
 
-def concat_step_inputs(call: KernelCall, steps: StepSequence | Precomputed) -> Tensor:
+def concat_step_inputs(call: KernelCall, parts: Sequence[Tensor]) -> Tensor:
     """Return what the steps of a call read side by side, (B, T, F), in the dtype of its state.
 
     It is kept for the backward pass, and therefore no tensor that the caller may change.
     """
     dtype = call.h.dtype
-    parts = [part if part.dtype is dtype else part.to(dtype) for part in steps.per_step]
+    parts = [part if part.dtype is dtype else part.to(dtype) for part in parts]
     if len(parts) == 1 and not (parts[0]._is_view() or parts[0] is call.x or parts[0] is call.dt):
         return parts[0]
     return torch.cat(parts or [call.h.new_empty(*call.dt.shape[:2], 0)], dim=-1)

@@ -6,7 +6,6 @@ has, and so does the backward pass that autograd takes through it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,23 +15,19 @@ from torch import Tensor
 from tauflow._internal.checks import is_jit_tracing, is_tracing
 from tauflow.cells.base import (
     AbstractCell,
-    Precomputed,
     StepSequence,
     find_cell,
     precompute_steps,
 )
 from tauflow.kernels.cpu.binding import (
     count_slices,
-    import_kernels,
     initial_grad_state,
     input_array,
     input_array_or_empty,
-    log_compilation,
-    parallel_for,
 )
+from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_call import KernelCall
 from tauflow.kernels.engine.kernel_spec import (
-    STATE,
     Gradients,
     GradOutputs,
     Inputs,
@@ -49,9 +44,10 @@ from . import lower
 from .capture import tensor_metadata
 from .config_key import make_config_key
 from .graph import Graph, Node, ParameterGraph, Slot
-from .linked_programs import Kind, TraceConfig, link_programs, split_by_slice
+from .linked_programs import TraceConfig, split_by_slice
 from .ops import RULES
 from .pointwise_ops import POINTWISE_RULES
+from .program import TracingError
 from .trace_cache import (
     TraceCache,
     TracedStep,
@@ -149,48 +145,89 @@ class PlannedTrace:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[Any, ...], tuple[TraceConfig, list[_CapturedTensors]]] = {}
+        self._plans: dict[tuple[Any, ...], _TracePlan] = {}
 
     def __call__(self, call: KernelCall) -> tuple[Tensor, Tensor]:
         """Run the step; as :func:`run_traced_steps`."""
-        return run_traced_step(TRACED_KERNEL, "numba", self._prepare_inputs, call)
-
-    def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
-        cell = call.cell
-        inputs = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
-        long = is_long(call)
+        cell, x, h = call.cell, call.x, call.h
+        inputs = (x, call.dt) if call.observed is None else (x, call.dt, call.observed)
+        long = x.shape[1] >= _MIN_LONG_STEPS
         splits = long and type(cell).step is AbstractCell.step  # as precompute_steps; no hooks
-        steps = cell.precompute(*inputs) if splits else Precomputed(inputs)
-        parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
-        key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, long, *parts
-        if key not in self._plans:
-            with bypass_saved_tensor_hooks():  # so that a first call saves what all others save
-                self._add_plan(call, inputs, long, key)
-        plan = self._plans.get(key)
-        if plan is not None:
-            config, sources = plan
-            captured: list[Tensor] = []
-            for source in sources:
-                values_read = source.read(cell, steps.fixed)
-                if values_read is None:
-                    break
-                captured += values_read
-            else:
-                return config, _join_inputs(call, steps, config, captured)
-        return _prepare_inputs(call)
+        parts, fixed = cell.precompute(*inputs) if splits else (inputs, ())
+        kinds = [(part.shape[2], part.dtype, part.requires_grad) for part in parts]
+        key = (x.shape[0], torch.get_num_threads(), h.requires_grad, long, *kinds)
+        plan = self._plans.get(key) or self._add_plan(call, inputs, long, key)
+        captured = None if plan is None else plan.read(cell, fixed)
+        if plan is None or captured is None:
+            return run_traced_steps(call)
+        if plan.is_joined:
+            steps = torch.cat(parts, dim=-1)
+        else:
+            steps = _join_steps(call, parts, plan.config)
+        y, last = run_kernel(TRACED_KERNEL, plan.config, call.mask, steps, h, _NO_DT, *captured)
+        return y if plan.emits_state else cell.readout(y).contiguous(), last
 
     def _add_plan(
         self, call: KernelCall, inputs: Sequence[Tensor], long: bool, key: tuple[Any, ...]
-    ) -> None:
-        """Look for the traces of calls like one, whose inputs, if given, are parts of one graph."""
-        steps_of_call = precompute_steps(call.cell, *inputs, hoists=long)
-        config, _ = _find_traces(call, steps_of_call)
-        apart = [trace.parameter_graph is not None for trace in config.by_rows.values()]
-        if all(apart):
-            if len(self._plans) >= _MAX_PLANNED:
-                self._plans.clear()
-            sources = [_find_source(call.cell, trace) for trace in config.by_rows.values()]
-            self._plans[key] = config, sources
+    ) -> "_TracePlan | None":
+        """Return the plan of calls like one, if parameters are read without taking the step."""
+        cell = call.cell
+        try:
+            with bypass_saved_tensor_hooks():  # so that a first call saves what all others save
+                steps = precompute_steps(cell, *inputs, hoists=long)
+                config, _ = _find_traces(call, steps)
+        except TracingError:
+            return None
+        traces = config.by_rows.values()
+        if any(trace.parameter_graph is None for trace in traces):
+            return None
+        if len(self._plans) >= _MAX_PLANNED:
+            self._plans.clear()
+        sources = [_find_source(cell, trace) for trace in traces]
+        parts, reads = steps.per_step, next(iter(traces)).reads
+        is_joined = len(parts) > 1 and all(
+            part.dtype is call.h.dtype and (read or not part.requires_grad)
+            for part, read in zip(parts, reads, strict=True)
+        )
+        emits_state = (
+            type(cell).readout is AbstractCell.readout and cell.state_size == cell.hidden_size
+        )
+        places = [place for source in sources for place in source.places]
+        are_all = all(source.places or not source.metadata for source in sources)
+        plan = self._plans[key] = _TracePlan(
+            config, () if are_all else tuple(sources), tuple(places), is_joined, emits_state
+        )
+        return plan
+
+
+class _TracePlan(NamedTuple):
+    """What calls alike have in common.
+
+    Args:
+        config: their traces.
+        sources: of the captured tensors, unless all are parameters or fixed ones.
+        places: of all captured tensors, if all are such; see :class:`_CapturedTensors`.
+        is_joined: whether what steps read needs nothing but to be joined.
+        emits_state: whether outputs are the states.
+    """
+
+    config: TraceConfig
+    sources: tuple["_CapturedTensors", ...]
+    places: tuple[tuple[dict[str, Any] | None, Any], ...]
+    is_joined: bool
+    emits_state: bool
+
+    def read(self, cell: AbstractCell, fixed: Sequence[Tensor]) -> list[Tensor] | None:
+        """Return the captured tensors; ``None`` if they are not what they were."""
+        if not self.sources:
+            return [fixed[at] if holder is None else holder[at] for holder, at in self.places]
+        captured: list[Tensor] = []
+        for source in self.sources:
+            tensors = source.read(cell, fixed)
+            if tensors is None:
+                return None
+            captured += tensors
+        return captured
 
 
 class _CapturedTensors(NamedTuple):
@@ -245,7 +282,7 @@ def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the traces of a call, and the inputs of a run."""
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=is_long(call))
     config, captured = _find_traces(call, steps)
-    return config, _join_inputs(call, steps, config, captured)
+    return config, [_join_steps(call, steps.per_step, config), call.h, _NO_DT, *captured]
 
 
 def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, list[Tensor]]:
@@ -260,27 +297,17 @@ def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, li
     return TraceConfig(by_rows, dealt), captured
 
 
-def _join_inputs(
-    call: KernelCall,
-    steps: StepSequence | Precomputed,
-    config: TraceConfig,
-    captured: list[Tensor],
-) -> list[Tensor]:
-    """Return the inputs of a run. What steps are given and do not read gets no gradient."""
+_NO_DT = torch.empty(1, 1, 0, device="cpu")  # time steps are among what steps read
+
+
+def _join_steps(call: KernelCall, parts: Sequence[Tensor], config: TraceConfig) -> Tensor:
+    """Return what steps read, of which they get no gradient where they do not read it."""
     reads = next(iter(config.by_rows.values())).reads
-    parts = zip(steps.per_step, reads, strict=True)
-    per_step = [part if read or not part.requires_grad else part.detach() for part, read in parts]
-    steps = steps._replace(per_step=tuple(per_step))
-    no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
-
-
-@cache
-def _load_kernels() -> Any:
-    """Import the compiled interpreter, which takes seconds where it has to be compiled."""
-    loops = import_kernels("trace.interpreter")
-    log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
-    return loops
+    parts = [
+        part if read or not part.requires_grad else part.detach()
+        for part, read in zip(parts, reads, strict=True)
+    ]
+    return concat_step_inputs(call, parts).contiguous()
 
 
 class TracedKernel(SequenceKernel):
@@ -305,11 +332,14 @@ class TracedKernel(SequenceKernel):
         self, config: TraceConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
-        h, (B, T, _) = inputs[STATE], inputs[X].shape
-        states = empty(T + 1 if needs_input_grad else 0, B, h.shape[1])
-        width = link_programs(config, "saving").saved_size if needs_input_grad else 0
+        steps, h = inputs[:2]
+        (B, T, _), S = steps.shape, h.shape[1]
+        y, last = h.new_empty((B, T, S)), h.new_empty((B, S))
+        if not needs_input_grad:
+            return Outputs(y, last, _NOTHING_SAVED)
+        width = config.saving.saved_size
         values = empty(T if 4 * T * width <= _MAX_SAVED_BYTES else 0, width)
-        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states, values))
+        return Outputs(y, last, (empty(T + 1, B, S), values))
 
     def forward(
         self,
@@ -321,21 +351,10 @@ class TracedKernel(SequenceKernel):
     ) -> None:
         """Run all steps."""
         steps, h, _, *captured = inputs
-        states, values = out.saved_tensors
-        kind: Kind = "saving" if values.numel() else "forward"
-        interpreter, _kept = link_programs(config, kind).fetch(captured)
-        parallel_for(
-            _load_kernels().interpret_forward,
-            len(h),
-            interpreter,
-            input_array(steps),
-            input_array_or_empty(mask, 2, torch.bool),
-            input_array(h),
-            (states, values),
-            out.y,
-            out.last,
-            slices=len(config.rows),
-        )
+        programs = config.saving if out.saved_tensors[1].numel() else config.forward
+        valid = _NO_MASK if mask is None else input_array(mask)
+        tensors = steps, valid, input_array(h), *out.saved_tensors, out.y, out.last
+        programs.run("interpret_forward", len(h), captured, tensors)
 
     def backward(
         self,
@@ -350,23 +369,16 @@ class TracedKernel(SequenceKernel):
         steps, h, _, *captured = inputs
         B, T, F = steps.shape
         carry = initial_grad_state(grad_outputs.last, h)
-        to_steps = steps.new_empty(B, T if needs_input_grad[X] else 0, F)
-        to_y = h.new_empty(B, 0, h.shape[1]) if grad_outputs.y is None else grad_outputs.y
-        states, values = saved_tensors
-        linked = link_programs(config, "reading" if values.numel() else "backward")
-        interpreter, _kept = linked.fetch(captured)
-        parallel_for(
-            _load_kernels().interpret_backward,
-            B,
-            interpreter,
-            input_array(steps),
-            input_array_or_empty(mask, 2, torch.bool),
-            (input_array(states), input_array(values)),
-            (input_array(to_y), carry, to_steps),
-            slices=len(config.rows),
-        )
-        captured_grads = linked.add_gradients(interpreter[1])
-        return [to_steps if needs_input_grad[X] else None, carry, None, *captured_grads]
+        to_steps = steps.new_empty((B, T if needs_input_grad[X] else 0, F))
+        to_y = h.new_empty((B, 0, 0)) if grad_outputs.y is None else input_array(grad_outputs.y)
+        programs = config.reading if saved_tensors[1].numel() else config.backward
+        valid = _NO_MASK if mask is None else input_array(mask)
+        tensors = steps, valid, *saved_tensors, to_y, carry, to_steps
+        memory = programs.run("interpret_backward", B, captured, tensors)
+        grad_steps = to_steps if needs_input_grad[X] else None
+        return [grad_steps, carry, None, *programs.add_gradients(memory)]
 
 
 TRACED_KERNEL = TracedKernel()
+_NO_MASK = input_array_or_empty(None, 2, torch.bool)
+_NOTHING_SAVED = input_array_or_empty(None, 3), input_array_or_empty(None, 2)
