@@ -17,7 +17,7 @@ from tauflow.kernels.cpu.values import to_pointer
 from tauflow.kernels.ltc.numba_loop import run_forward
 from tauflow.kernels.ltc.numba_substeps import ltc_evaluation
 from tauflow.kernels.ltc.numba_synapses import arrange_conductances, pack_synapses
-from tauflow.kernels.trace.interpreter import run_instructions
+from tauflow.kernels.trace.instructions import run_instructions
 from tauflow.kernels.trace.program import COLUMNS
 
 BAD_INPUT, BAD_OUTPUT = 1, 2
