@@ -110,7 +110,7 @@ def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
     torn.mkdir()
     (torn / "run.json").write_text("{")
     (torn / "record.json").write_text("{")
-    assert warm_start_from_shorter_run(job, load_dataset(job.part), tmp_path) == 0
+    assert warm_start_from_shorter_run([job], [load_dataset(job.part)], tmp_path) == 0
     assert not job.directory(tmp_path).exists()
 
 
@@ -129,7 +129,7 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     data = load_dataset(job.part)
     moved = replace(data, train=replace(data.train, x=data.train.x + 1e-3))
     runs = places["runs_dir"]
-    assert warm_start_from_shorter_run(job, moved, runs) == 0
+    assert warm_start_from_shorter_run([job], [moved], runs) == 0
     monkeypatch.setattr(
         "tauflow_papers.experiments.run.row_jobs.load_dataset", lambda part, data_dir: moved
     )
@@ -139,7 +139,7 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     (shorter,) = (path.parent for path in runs.glob("*/*/log.jsonl") if len(_lines(path)) == 1)
     (shorter / "last.safetensors").write_bytes(b"torn")
     longer = replace(job, recipe=replace(job.recipe, epochs=3))
-    assert warm_start_from_shorter_run(longer, data, runs) == 0
+    assert warm_start_from_shorter_run([longer], [data], runs) == 0
 
 
 def test_a_shorter_run_of_several_processes_is_no_beginning_of_one_of_one(places):
@@ -149,9 +149,9 @@ def test_a_shorter_run_of_several_processes_is_no_beginning_of_one_of_one(places
     (path,) = places["runs_dir"].glob("*/*/run.json")
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "ranks": 2}))
-    assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 0
+    assert warm_start_from_shorter_run([longer], [load_dataset(job.part)], places["runs_dir"]) == 0
     path.write_text(json.dumps(content))
-    assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 2
+    assert warm_start_from_shorter_run([longer], [load_dataset(job.part)], places["runs_dir"]) == 2
 
 
 def _lines(path):

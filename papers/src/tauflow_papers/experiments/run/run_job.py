@@ -91,7 +91,7 @@ def _train(job: Job, places: Paths, deadline: Deadline | None, device: str | Non
     data = load_job_data(job, places.data)
     if job.model.cell in BASELINES:
         return run_baseline_job(job, data)
-    warm_start_from_shorter_run(job, data, places.runs)
+    warm_start_from_shorter_run([job], [data], places.runs)
     clock = ProcessorClock(job.directory(places.runs))
     calls: list[AnyCallback] = [clock.note]
     if deadline is not None:
