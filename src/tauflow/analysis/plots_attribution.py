@@ -72,20 +72,8 @@ def plot_attributions(
     margin = 0.02 * (high - low) or 0.5
     for name in chosen:
         times, values, contributions = series[name]
-        strip = next(axes)
-        strip.set(yticks=[], xlim=(low - margin, high + margin))
-        strip.grid(visible=False)
-        strip.spines[:].set_visible(False)
-        strip.tick_params(bottom=False)
-        is_static = bool(np.isnan(times).any())
-        edges = np.array([low - margin, high + margin])
-        if not is_static:
-            middle = (times[1:] + times[:-1]) / 2
-            edges = np.concatenate([edges[:1], middle, edges[1:]])
-        strip.pcolormesh(edges, [0, 1], contributions[None], cmap="RdBu_r", norm=norm)
-        shown = f"{name} = {_format(values[0])}" if is_static else name
-        strip.set_title(shown, fontsize=8, loc="left", pad=2, color=INK)
-        if not is_static:
+        _draw_strip(next(axes), name, series[name], (low - margin, high + margin), norm)
+        if not np.isnan(times).any():
             ax = next(axes)
             ax.plot(times, values, color=GREY, linewidth=1)
             ax.scatter(
@@ -99,6 +87,23 @@ def plot_attributions(
     figure.colorbar(scale, ax=list(grid[:, 0]), shrink=0.6, label="contribution to the answer")
     figure.suptitle(title, fontsize=10, x=0.02, ha="left")
     return figure
+
+
+def _draw_strip(
+    strip: Any, name: str, line: Series, limits: tuple[float, float], norm: Any
+) -> None:
+    """Draw contributions as colours; the value of a static feature goes into the title."""
+    times, values, contributions = line
+    strip.set(yticks=[], xlim=limits)
+    strip.grid(visible=False)
+    strip.spines[:].set_visible(False)
+    strip.tick_params(bottom=False)
+    is_static = bool(np.isnan(times).any())
+    middle = [] if is_static else (times[1:] + times[:-1]) / 2
+    edges = np.concatenate([limits[:1], middle, limits[1:]])
+    strip.pcolormesh(edges, [0, 1], contributions[None], cmap="RdBu_r", norm=norm)
+    shown = f"{name} = {_format(values[0])}" if is_static else name
+    strip.set_title(shown, fontsize=8, loc="left", pad=2, color=INK)
 
 
 def _format(value: Any) -> str:
