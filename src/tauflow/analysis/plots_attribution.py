@@ -99,7 +99,7 @@ def _draw_strip(
     strip.spines[:].set_visible(False)
     strip.tick_params(bottom=False)
     is_static = bool(np.isnan(times).any())
-    middle = [] if is_static else (times[1:] + times[:-1]) / 2
+    middle = np.empty(0) if is_static else (times[1:] + times[:-1]) / 2
     edges = np.concatenate([limits[:1], middle, limits[1:]])
     strip.pcolormesh(edges, [0, 1], contributions[None], cmap="RdBu_r", norm=norm)
     shown = f"{name} = {_format(values[0])}" if is_static else name
