@@ -257,7 +257,7 @@ def test_every_cell_has_a_traced_step_but_those_with_faster_loops():
         ("gnode", 4, True, True),
         ("gru", 4, True, True),
         ("lstm", 4, False, False),
-        ("cfc", 4, False, False),
+        ("cfc", 4, True, True),
         ("ct-rnn", 4, True, True),
     ],
 )
@@ -271,8 +271,8 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
 @pytest.mark.parametrize(
     ("name", "traced"),
     [
-        *(("gnode", True), ("lstm", True), ("ct-gru", True), ("lru", True)),
-        *(("cru", False), ("ltc", False), ("cfc", False)),
+        *(("gnode", True), ("lstm", True), ("ct-gru", True), ("lru", True), ("cfc", True)),
+        *(("cru", False), ("ltc", False)),
     ],
 )
 def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced):

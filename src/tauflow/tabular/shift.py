@@ -66,7 +66,9 @@ def read_summary(summary: Summary) -> dict[str, FeatureSummary]:
     for name, numbers in summary.items():
         sequences, present, low, high, deviation, *quantiles = map(float, numbers)
         if len(quantiles) != len(_SHARES):
-            raise ValueError(f"the summary of {name!r} has {len(quantiles)} quantiles")
+            raise ValueError(
+                f"the summary of {name!r} has {format_count(len(quantiles), 'quantile')}"
+            )
         features[name] = FeatureSummary(sequences, present, low, high, deviation, tuple(quantiles))
     return features
 
