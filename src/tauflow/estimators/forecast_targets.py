@@ -17,7 +17,7 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import parse_duration
 
-_EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
+_EVEN_TOLERANCE = 1e-6  # time steps that differ less than by this part are the same
 
 
 def take_future_samples(rows: Sequences, horizon: int) -> Floats:
@@ -40,7 +40,7 @@ def add_lead_times(rows: Sequences, after_last: Floats) -> Sequences:
 
 
 def compute_typical_dt(rows: Sequences) -> float | None:
-    """Return the median gap, ``None`` without gaps or if they are all the same."""
+    """Return the median time step, ``None`` without any or if they are all the same."""
     if rows.dt is None:
         return None
     gaps = np.delete(rows.dt, rows.starts)
@@ -59,7 +59,7 @@ def compute_median_gap(rows: Sequences) -> float:
 def compute_time_of_samples(rows: Sequences, count: int) -> float:
     """Return the time in which so many samples come nine times out of ten.
 
-    It is at least so many median gaps.
+    It is at least so many median time steps.
     """
     places, beyond = _future_indices(rows, count)
     clock, there = rows.clock, beyond[:, -1] == 0
@@ -103,7 +103,7 @@ def read_next_lead_times(
 ) -> Floats:
     """Return when the next ``horizon`` samples come; see :func:`read_lead_times`.
 
-    Without ``lead_time`` they come one typical gap after the other.
+    Without ``lead_time`` they come one typical time step after the other.
 
     Raises:
         TimeError: there are not so many, or they do not increase from above 0 on.

@@ -61,12 +61,12 @@ class SequenceForecaster(AbstractQueryForecaster):
     last value, the mean and values of a period ago, by ``shares_`` of validation data too, and with
     gradient boosting on the values before. Periods are day, week and year of dates, in UTC, which
     are inputs, or those of a Lomb-Scargle periodogram. ``horizon=H`` above 1 is the same with H
-    median gaps as the longest lead time; of irregular gaps, with the time in which H samples come
-    nine times out of ten, if that is longer.
+    median time steps as the longest lead time; of irregular ones, with the time in which H samples
+    come nine times out of ten, if that is longer.
 
     With ``horizon=1``, and of models that are no cell, the network forecasts the next samples at
     every step of every sequence instead, by least squares, with one readout per sample; missing
-    ones are left out of the loss, and lead times are inputs where gaps differ.
+    ones are left out of the loss, and lead times are inputs where time steps differ.
 
     An array of two axes is one series, (T, I), and its forecast has no axis of sequences.
 
@@ -163,7 +163,7 @@ class SequenceForecaster(AbstractQueryForecaster):
                 (B, Q, O) is returned. Or a data
                 frame with the columns of ids and times of X; then a row for each, (Q, O).
             lead_time: how long after the last sample each of the ``horizon`` is, (H,) or (B, H), as
-                ``at``; by default 1 to H times the median gap.
+                ``at``; by default 1 to H times the median time step.
             interval: such as 0.9: returns ``(forecasts, low, high)``, ends of intervals that hold
                 that share of the values, calibrated for each step ahead and feature by itself; of
                 an estimator with ``intervals``.
@@ -180,8 +180,8 @@ class SequenceForecaster(AbstractQueryForecaster):
             return as_answer([part[0] for part in outputs] if rows.is_single else outputs)
         if lead_time is not None and not self._has_lead_times:
             raise ArgumentError(
-                "the gaps of the training data were all the same, so that a forecast is for the "
-                "next samples. Leave lead_time out."
+                "the time steps of the training data were all the same, so that a forecast is for "
+                "the next samples. Leave lead_time out."
             )
         rows = self._add_lead_times(rows, self._built["horizon"], lead_time)
         answers = [part[rows.last_rows] for part in self._answer(rows, interval, return_std)]
@@ -411,7 +411,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         return outputs.reshape(len(outputs), count, -1)
 
     def _add_lead_times(self, rows: Sequences, horizon: int, lead_time: Any = None) -> Sequences:
-        """Return rows with the times to what is forecast after each, if gaps differ."""
+        """Return rows with the times to what is forecast after each, if time steps differ."""
         if self._longest is not None or self._typical is None or rows.dt is None:
             return rows
         return add_lead_times(rows, read_next_lead_times(lead_time, horizon, rows, self._typical))

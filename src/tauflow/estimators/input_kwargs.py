@@ -28,11 +28,11 @@ class InputKwargs(TypedDict, total=False):
 
 _KWARGS_DOC = """
 dt: time since the sample before: a number, or in the shape of X without its last axis.
-t: instead of it, times of the samples: numbers, or dates for gaps in seconds, all with a time zone
-    or all without. Without either all gaps are 1.
+t: instead of it, times of the samples: numbers, or dates for time steps in seconds, all with a
+    time zone or all without. Without either all time steps are 1.
 lengths: (B,), steps of each sequence of a padded array.
 id: column of a data frame that says which sequence a row belongs to; known after ``fit``.
-time: its column of times: numbers, or dates for gaps in seconds; known after ``fit``.
+time: its column of times: numbers, or dates for time steps in seconds; known after ``fit``.
 long: its columns of the variable and of its value, if each row holds one value. Each variable
     becomes a feature, missing at times at which it was not measured; known after ``fit``.
 static: its columns, or variables of ``long``, with one value per id, such as the age, even if only

@@ -48,7 +48,7 @@ def fit_schema(
         impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
         observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
-        time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
+        time_unit: ``"auto"``: the median time step within sequences is 1; or the one that is.
         limit: at which inputs level off, scaled by their median and quartiles; ``None``: never, and
             they are scaled by mean and standard deviation.
     """
@@ -229,7 +229,7 @@ def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
 
 
 def resolve_time_unit(rows: Sequences, time_unit: float | str) -> float:
-    """Return the gap that is 1 for the model: the median one, or as asked for."""
+    """Return the time step that is 1 for the model: the median one, or as asked for."""
     if time_unit != "auto":
         if isinstance(time_unit, str):
             raise ArgumentError(f"time_unit must be 'auto' or a number, got {time_unit!r}.")
@@ -240,7 +240,7 @@ def resolve_time_unit(rows: Sequences, time_unit: float | str) -> float:
         return 1.0
     order = inner[np.argsort(rows.dt[inner])]
     counted = np.cumsum(rows.counts[rows.sequence_index][order])
-    # The mean of the two in the middle, as of so many gaps without weights.
+    # The mean of the two in the middle, as of so many time steps without weights.
     middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
     return float(rows.dt[order[middle]].mean())
 
@@ -254,7 +254,7 @@ class Preparation:
         impute: what stands for a missing value.
         observes: whether the model takes a mask of what was measured.
         flagged: columns with a further input that says whether they were measured, (F,).
-        unit: the gap that is 1 for the model; ``None`` of sequences without times.
+        unit: the time step that is 1 for the model; ``None`` of sequences without times.
         dated: whether times were dates.
         ahead: how many inputs more say when the rows are that are to be forecast.
         dtype: of the model; it is a parameter of the estimator.

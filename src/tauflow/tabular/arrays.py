@@ -164,13 +164,14 @@ def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
 
 
 def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
-    """Return sequences of arrays or of a list with their gaps.
+    """Return sequences of arrays or of a list with their time steps.
 
     Args:
         rows: the sequences.
         dt: time since the sample before: a number, or as ``t``.
-        t: times of the samples: numbers, or dates for gaps in seconds; (B, T) of an array, (T_i,)
-            each of a list. Those with a time zone are brought to UTC. The first gap is 0.
+        t: times of the samples: numbers, or dates for time steps in seconds; (B, T) of an array,
+            (T_i,) each of a list. Those with a time zone are brought to UTC. The first time step
+            is 0.
     """
     if dt is not None and t is not None:
         raise ArgumentError("dt and t are two ways to say the same; give one of them.")

@@ -65,7 +65,7 @@ class Description:
         hints: sentences on what a reader should look at.
         problem: why the table cannot be read so.
         lengths: how many different times each id has.
-        gaps: between these, in hours if they are dates, in rows without times.
+        gaps: time steps between these, in hours if they are dates, in rows without times.
         lead_time: how far ahead to forecast a single series of hours or days; ``None`` of others.
     """
 

@@ -48,7 +48,7 @@ def group_into_sequences(
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
         TimeError: a row has no time; times of an id run backwards, or two of its rows have the same
-            time, or their type is too coarse for the gaps between them.
+            time, or their type is too coarse for the time steps between them.
     """
     for role, name in {"id": id, "time": time}.items():
         if name is not None:
@@ -88,7 +88,7 @@ def group_into_sequences(
         unit=times.unit,
         dated=times.dated,
     )
-    with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
+    with np.errstate(over="ignore", under="ignore"):  # such time steps are refused below
         if times.dtype is not None:
             _check_precision(table, id, time, sequences, times.dtype)
         _check_order(table, id, time, sequences, allow_equal)
@@ -131,7 +131,7 @@ def _check_contiguous(table: Frame, id: str | None, names: Sequence[str], codes:
 def _check_precision(
     table: Frame, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
 ) -> None:
-    """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
+    """Refuse times whose type has rounded time steps away, before they look like equal times."""
     owners, gaps = sequences.sequence_index, np.diff(sequences.times)
     least = gaps[(np.diff(owners) == 0) & (gaps > 0)].min(initial=math.inf)
     if math.isfinite(least) and is_precise_enough(
@@ -184,8 +184,8 @@ def _check_order(
         )
     if not wrong.size:
         raise TimeError(
-            f"{holds}, {gaps[place]:.3g} after {distance} of the same id, a gap that single "
-            "precision cannot hold. Correct it, or give times in another unit."
+            f"{holds}, {gaps[place]:.3g} after {distance} of the same id, a time step that "
+            "single precision cannot hold. Correct it, or give times in another unit."
         )
     if gaps[place] == 0:
         merging = table.format_option_advice("duplicates", "'mean' or 'last'", "--duplicates")

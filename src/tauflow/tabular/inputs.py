@@ -341,7 +341,7 @@ def add_future_inputs(
 
 
 def is_unevenly_sampled(sequences: Sequences) -> bool:
-    """Whether gaps differ by more than rounding of the times makes them differ.
+    """Whether time steps differ by more than rounding of the times makes them differ.
 
     Nothing absolute may be allowed for: of times in days, a millisecond is 1.2e-8.
     """
@@ -353,12 +353,13 @@ def is_unevenly_sampled(sequences: Sequences) -> bool:
 
 
 def format_uneven_note(*, has_lead_times: bool) -> str:
-    """Return what is said of a forecast over a horizon where gaps differ."""
+    """Return what is said of a forecast over a horizon where time steps differ."""
     if has_lead_times:
-        return "Gaps differ, so that those to the rows to predict are inputs more."
+        return "Time steps differ, so that the lead times of the rows to predict are inputs, too."
     return (
-        "Gaps differ, and the network is not told how far ahead the rows to predict are: answers "
-        "are for the next rows, whenever they come. With a column that is known ahead it is told."
+        "Time steps differ, and the network is not told how far ahead the rows to predict are: "
+        "answers are for the next rows, whenever they come. With a column that is known ahead it "
+        "is told."
     )
 
 

@@ -46,7 +46,8 @@ class Schema(SchemaFields):
         y_scale: as ``x_scale``, but 1 of a constant.
         dated: whether its times were dates, and not numbers.
         unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
-        gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
+        gap: how many of them a time step of 1 in the batches is; of any table that is read alike,
+            too.
         ahead: of a forecast, how many of them a row is ahead on average, or over a horizon in the
             median.
         categories: columns of text, each with its categories in the training split.

@@ -225,7 +225,7 @@ class Sequences:
     def _take(self, owners: Indices, begins: Indices, lengths: Indices) -> "Sequences":
         """Return M pieces: so many rows of a sequence, from a row of it on, (M,) each.
 
-        A piece from the middle of a sequence starts again, with a gap of 0.
+        A piece from the middle of a sequence starts again, with a time step of 0.
         """
         rows = concat_ranges(self.starts[owners] + begins, lengths)
         arrays = {name: getattr(self, name) for name in (*_OF_ROWS, *_OF_SEQUENCES)}
@@ -255,7 +255,7 @@ class Sequences:
         return self.pad_rows(values.take(self.rows, axis=0))
 
     def pad_dt(self, unit: float, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
-        """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit."""
+        """Return the padded time steps before each row, (N, longest), 0 at the first, in a unit."""
         return self.pad_rows((self.compute_dt() / unit).astype(dtype))
 
 

@@ -277,7 +277,7 @@ def _build_forecast_target(
     what = ", ".join(map(repr, named)) or "all features"
     notes = [f"Task: {NEXT_STEP}, of {what} at the time of the next row ({why})."]
     if differ:
-        notes.append("Gaps differ, so that the gap to the row to predict is one more input.")
+        notes.append("Time steps differ, so that the time to the row to predict is one more input.")
     target = Target(
         task=NEXT_STEP,
         sequences=cut,

@@ -215,14 +215,14 @@ def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArra
 
 
 def compute_median_dt(sequences: Sequences) -> float:
-    """Return the median of the gaps above 0, with digits that can be read; 1 without any."""
+    """Return the median of the time steps above 0, with digits that can be read; 1 without any."""
     gaps = sequences.compute_dt()
     gaps = gaps[gaps > 0]
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
 
 
 def resolve_season(options: TableOptions, sequences: Sequences) -> int:
-    """Return the rows of a season, 0 for none; a span of time is so many median gaps.
+    """Return the rows of a season, 0 for none; a span of time is so many median time steps.
 
     Raises:
         ArgumentError: it is no span of time, or not of whole rows.
@@ -244,7 +244,7 @@ def resolve_season(options: TableOptions, sequences: Sequences) -> int:
     rows = float(match[1]) * float(UNITS[unit] / UNITS[sequences.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
-            f"season={season!r} is {rows:.4g} of the median gaps, "
+            f"season={season!r} is {rows:.4g} times the median time step, "
             f"{format_span(gap, sequences.unit)}, and no whole number of rows. Give another one."
         )
     return round(rows)
@@ -392,7 +392,7 @@ def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> l
     gap = compute_median_dt(split.target.sequences)
     if not SHORT_DT <= gap <= LONG_DT:
         notes.append(
-            f"The median gap is {format_span(gap, schema.unit)}, far from the time constants of "
-            "about 1 that cells begin with: time_unit='auto' would make it 1."
+            f"The median time step is {format_span(gap, schema.unit)}, far from the time constants "
+            "of about 1 that cells begin with: time_unit='auto' would make it 1."
         )
     return notes

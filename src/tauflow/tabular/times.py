@@ -197,14 +197,14 @@ def read_times(
         name = resolve_unit(unit or DEFAULT_UNIT)
         if int(values.max().astype(np.int64)) - int(values.min().astype(np.int64)) > _MAX_INT64:
             values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
-        # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
+        # Counted from the earliest in the dates' own precision: no digit of a time step is lost.
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True, torch.float64)
     numbers = _read_numbers(frame, column, values)
     form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
     if form is not None:
         form = infer_bare_format(dict.fromkeys(numbers.tolist()))
-    if form is not None:  # a month's end would make a gap of 70 days of one
+    if form is not None:  # at a month's end a day would count as 70
         text = str(int(numbers[0]))
         dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
         if frame.is_training_data:
@@ -212,7 +212,7 @@ def read_times(
         raise TimeError(
             f"{frame.describe_cell(0, column)} holds {text}, and like it every value of the column "
             f"may be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they "
-            f"are numbers, subtract {text} from all of them, which changes no gap."
+            f"are numbers, subtract {text} from all of them, which changes no time step."
         )
     exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= MAX_EXACT_INTEGER
     return Times(

@@ -47,7 +47,7 @@ class NewTable:
         columns: features of every row, or their categories, (R,) each, as the table has them.
         x: inputs of every row, (R, I), scaled, in the precision asked for.
         observed: which of them were measured, (R, I).
-        gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
+        gap: how many of the unit of its times a time step of 1 is; ``None`` without times.
         lead_times: of a forecast, how far from each row the one is that is predicted, (R,), in that
             unit.
         flagged: inputs of which a further one says whether they were measured; ``None`` where the
@@ -99,7 +99,7 @@ class NewTable:
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded; no target is known if none was read."""
         sequences, schema = self.sequences.select_range(first, last), self.schema
-        # Times in single precision at least: the model says better which gap is too long for it.
+        # Times in single precision at least: the model says better which time step is too long.
         dtype = np.float64 if self.x.dtype == np.float64 else np.float32
         valid = torch.from_numpy(sequences.valid)
         if self.target is not None:
@@ -143,7 +143,7 @@ def transform_table(
     Args:
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
         table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
-        lead_time: for next-step prediction with an input for the gap ahead: time from the last row
+        lead_time: for next-step prediction with an input for the lead time: time from the last row
             of each id to the one to predict, in the unit of the times, ``data.schema.unit``.
         delimiter: character between the cells of a CSV file; by default that of the other table.
         decimal: sign before the decimals of numbers that are text; by default as in the other.
@@ -248,7 +248,7 @@ def read_new_table(
         ahead = np.nan_to_num(following) / float(schema.x_scale[count])
         x, there = append_input(x, there, ahead)
     elif lead_time is not None:
-        raise ArgumentError("lead_time: the model has no input for the gap ahead. Leave it out.")
+        raise ArgumentError("lead_time: the model has no input for it. Leave it out.")
     elif following is None and schema.ahead is not None:
         following = np.full(len(x), schema.ahead)
     flagged = None

@@ -180,7 +180,7 @@ def test_times_ahead_are_checked():
         fitted.predict(X, t=t, lead_time=[pd.Timedelta("1h"), pd.Timedelta("2h")])
     with pytest.raises(DataError, match="nothing to score"):
         fitted.score([x[:1] for x in X], t=[times_of_id[:1] for times_of_id in t])
-    with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):
+    with pytest.raises(ArgumentError, match="time steps of the training data were all the same"):
         SequenceForecaster(**SMALL).fit(X).predict(X, lead_time=1.0)
 
 

@@ -151,7 +151,7 @@ def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing
     rows = np.arange(9, 9 + 3 * 3, 3)  # windows from row 0, 3, ...: their last rows
     gaps = np.stack([UNEVEN[rows + step] - UNEVEN[rows] for step in (1, 2, 3)], axis=1)
     np.testing.assert_allclose(data.train.x[:3, -1, 5:], gaps)
-    assert any("those to the rows to predict are inputs" in note for note in data.card.notes)
+    assert any("lead times of the rows to predict are inputs" in note for note in data.card.notes)
     new = ahead(43, 40)
     new["t"] = [*UNEVEN[:40], *(UNEVEN[39] + np.array([0.5, 4.0, 90.0]))]
     predicted = Predictor.from_data(Whole(), data).predict(new)
@@ -175,7 +175,7 @@ def test_a_saved_network_is_told_how_far_ahead_it_is_asked(tmp_path):
 
 def test_even_times_tell_nothing_and_what_is_not_told_is_said():
     known = from_table(series(), window=10, horizon=3, **SAID)
-    assert not any("Gaps differ" in note for note in known.card.notes)
+    assert not any("Time steps differ" in note for note in known.card.notes)
     options = {**SAID, "known": None}
     unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **options)
     assert unknown.schema.inputs == ("load", "plan")

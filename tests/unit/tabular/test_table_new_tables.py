@@ -64,7 +64,7 @@ def test_the_last_row_looks_ahead():
     [
         (None, {}, {}, "lead_time must say how long after the last row"),
         (None, {}, {"lead_time": -1.0}, "lead_time must be a number above 0"),
-        ("died", {}, {"lead_time": 1.0}, "no input for the gap ahead"),
+        ("died", {}, {"lead_time": 1.0}, "the model has no input for it"),
     ],
 )
 def test_what_does_not_fit(target, table, options, message):

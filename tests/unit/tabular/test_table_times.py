@@ -214,7 +214,7 @@ def test_gaps_that_single_precision_cannot_hold_are_refused(tmp_path, times):
     wide = [2 * t for t in times] if times[0] else times
     file = write(tmp_path / "wide.csv", visits(hours=wide * 12))
     with pytest.raises(
-        TimeError, match=r"column 'hours' holds .* after row \d+ of the same id, a g"
+        TimeError, match=r"column 'hours' holds .* after row \d+ of the same id, a time step"
     ):
         read_csv(file, **SAID)
 
@@ -237,10 +237,10 @@ def test_rows_are_sorted_on_request_alone():
 
 
 def test_a_unit_far_from_the_time_constants_is_pointed_out():
-    assert "median gap is 2000 hours" in " ".join(
+    assert "median time step is 2000 hours" in " ".join(
         from_table(visits(hours=[0, 2000, 4000] * 12), time_unit=None, **SAID).card.notes
     )
-    assert "median gap" not in " ".join(
+    assert "The median time step" not in " ".join(
         from_table(visits(**changed("a", 0, 3.0)), time_unit=None, **SAID).card.notes
     )
 

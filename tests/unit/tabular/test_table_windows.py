@@ -179,7 +179,7 @@ def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, seaso
 @pytest.mark.parametrize(
     ("season", "more", "words"),
     [
-        ("9 min", {}, "4.5 of the median gaps"),
+        ("9 min", {}, "4.5 times the median time step"),
         ("8 moons", {}, "season='moons' is unknown"),
         ("often", {}, "neither rows, 24, nor a span"),
         ("8 min", {"time_unit": "auto"}, "nothing says what times are counted in"),
