@@ -222,8 +222,8 @@ def as_flow(
         )
     if dt == 0:
         raise ArgumentError(
-            "as_flow: a function is taken as a map from states to the next ones, whose gap "
-            "is above 0. If it returns velocities, wrap it: Flow(function)."
+            "as_flow: a function is taken as a map from states to the next ones, a dt "
+            "above 0 apart. If it returns velocities, wrap it: Flow(function)."
         )
     gap, step = (
         dt or 1.0,

@@ -64,9 +64,9 @@ def check_finite_states(
             "give shorter sequences."
         )
     raise NonFiniteError(
-        f"{what}, whose gap of "
-        f"{gap:g} at step {step} is longer than its solver's steps can follow: they are stable up "
-        f"to a gap of {limit:.3g} (substeps times the solver's limit, over the largest rate). "
+        f"{what}, whose time step of {gap:g} at step {step} is longer than its solver's steps can "
+        f"follow: they are stable up to a time step of {limit:.3g} (substeps times the solver's "
+        "limit, over the largest rate). "
         f"Choose a larger unit of time, at least {gap / limit:.3g} times as many substeps, or an "
         "adaptive solver where the cell has one."
     )

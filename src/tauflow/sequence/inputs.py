@@ -264,9 +264,8 @@ def _check_episode_start(
     """Return the valid steps before which states start again: the first ones from a reset on."""
     if times is not None:
         raise ArgumentError(
-            f"{where}: with episode_start, give dt (gaps) instead of t: times do not say what "
-            "passed "
-            "between an episode and the one before it."
+            f"{where}: with episode_start, give dt (time steps) instead of t: times do not "
+            "say what passed between an episode and the one before it."
         )
     _check_per_step(where, "episode_start", episode_start, x)
     if mask is None:

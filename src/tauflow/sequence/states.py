@@ -90,7 +90,9 @@ def _check_hx_is_not_dt(
     column = tuple(hx.shape) == (*lead, 1) and lead[0] != cells
     if flat or column:
         expected = str((inputs.x.shape[0], size) if inputs.batched else (size,))
-        advice = "Gaps go in by name: dt=..., and times t=...; hx is the h of an earlier call."
+        advice = (
+            "Time steps go in by name: dt=..., or times: t=...; hx is the h of an earlier call."
+        )
         raise shape_error(where, "hx", hx, expected, advice)
 
 

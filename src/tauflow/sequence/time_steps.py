@@ -48,7 +48,7 @@ def resolve_dt(
     """
     steps = (x.shape[0], x.shape[1])
     if dt is not None and t is not None:
-        raise ArgumentError(f"{where}: give dt (gaps) or t (absolute times), not both.")
+        raise ArgumentError(f"{where}: give dt (time steps) or t (absolute times), not both.")
     if t is not None:
         gaps = _from_times(where, t, steps, mask, batched, has_initial_state)
     elif isinstance(dt, Tensor) and dt.ndim > 0:
@@ -65,8 +65,8 @@ def resolve_dt(
     bad = _find_first_invalid(cast.isfinite(), mask)
     if bad is not None:
         raise TimeError(
-            f"{where}: the gap {float(gaps[bad]):g} at sequence {bad[0]}, step {bad[1]} is too "
-            f"large for {dtype}. Choose a larger unit of time, or another dtype."
+            f"{where}: the time step {float(gaps[bad]):g} at sequence {bad[0]}, step {bad[1]} is "
+            f"too large for {dtype}. Choose a larger unit of time, or another dtype."
         )
     return cast
 
@@ -89,7 +89,7 @@ def to_per_step(
         symbols = "(B, T)" if batched else "(T,)"
         advice = f"Give one time per step: {name} of shape {lead}."
         if batched and tuple(value.shape) == steps[:1]:
-            advice = f"For one gap per sequence use {name}[:, None].expand{steps}."
+            advice = f"For one time per sequence use {name}[:, None].expand{steps}."
         raise shape_error(where, name, value, f"{symbols} = {lead}, or {(*lead, 1)}", advice)
     return value if batched else value.unsqueeze(0)
 

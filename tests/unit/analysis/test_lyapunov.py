@@ -159,7 +159,7 @@ def test_what_is_not_finite_has_no_exponents() -> None:
     torch.manual_seed(0)
     x = torch.randn(400, 2)
     stepped = tauflow.CTRNN(2, 4, solver="euler", substeps=1)
-    with pytest.raises(NonFiniteError, match="gap of 20 at step 0 is longer"):
+    with pytest.raises(NonFiniteError, match="time step of 20 at step 0 is longer"):
         lyapunov_exponents(stepped, x, dt=20.0)
     x[5] = math.nan
     with pytest.raises(NonFiniteError, match="LSTMCell does not model missing features"):

@@ -114,7 +114,7 @@ def test_going_on_with_absolute_times_needs_the_time_before(rnn, x):
 @pytest.mark.parametrize("shape", [(B, T), (B, T, 1), (T,), (T, 1)])
 def test_gaps_in_the_place_of_the_state_are_known_as_such(x, model, shape):
     rnn = tauflow.build(model, D, H)
-    with pytest.raises(ShapeError, match=r"hx has shape .*Gaps go in by name: dt="):
+    with pytest.raises(ShapeError, match=r"hx has shape .*Time steps go in by name: dt="):
         rnn(x if shape[0] == B else x[0], torch.ones(shape))
 
 
@@ -150,7 +150,7 @@ def test_a_module_on_another_device_is_refused(rnn, x):
 
 def test_a_gap_too_large_for_half_precision_is_refused(x):
     dt = torch.full((B, T), 7e4)
-    with pytest.raises(TimeError, match=r"the gap 70000 at sequence 0, step 0 is too large for"):
+    with pytest.raises(TimeError, match="time step 70000 at sequence 0, step 0 is too large for"):
         tauflow.CfC(D, H).half()(x.half(), dt=dt)
 
 

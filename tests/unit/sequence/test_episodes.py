@@ -193,7 +193,7 @@ def test_an_overflow_is_told_by_the_callers_places():
     rnn, x = tauflow.CTRNN(D, N, solver="rk4", backend="reference"), torch.ones(B, T, D)
     dt, episode_start = torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool)
     dt[2, 5], episode_start[2, 4] = 1e15, True
-    with pytest.raises(NonFiniteError, match=r"in sequence 2, whose gap of 1e\+15 at step 5"):
+    with pytest.raises(NonFiniteError, match=r"in sequence 2, whose time step of 1e\+15 at step 5"):
         rnn(x, dt=dt, episode_start=episode_start)
 
 

@@ -28,9 +28,9 @@ def test_the_gap_the_limit_and_the_cure_are_named(name, backend):
     x, dt = inputs()
     with pytest.raises(
         NonFiniteError,
-        match=rf"\.forward: the state of {cell} overflows in sequence 3, whose gap of 2e\+15 at "
-        r"step 9 is longer than its solver's steps can follow: they are stable up to a gap of "
-        r"[\d.]+ .*Choose a larger unit of time, at least [\d.e+]+ times as many",
+        match=rf"\.forward: the state of {cell} overflows in sequence 3, whose time step of "
+        r"2e\+15 at step 9 is longer than its solver's steps can follow: they are stable up to a "
+        r"time step of [\d.]+ .*Choose a larger unit of time, at least [\d.e+]+ times as many",
     ):
         rnn(x, dt=dt)
     others = torch.arange(5) != 3
@@ -40,7 +40,7 @@ def test_the_gap_the_limit_and_the_cure_are_named(name, backend):
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_thousand_units_are_too_many(name):
     x, dt = inputs(1e3)
-    with pytest.raises(NonFiniteError, match="gap of 2000 at step 9"):
+    with pytest.raises(NonFiniteError, match="time step of 2000 at step 9"):
         tauflow.build(name, 2, 4)(x, dt=dt)
 
 

@@ -265,7 +265,7 @@ def test_a_gap_that_solver_steps_cannot_follow_is_told():
         for _ in range(20):
             stream.step(torch.ones(D), 1e5)
 
-    with pytest.raises(NonFiniteError, match=r"gap of 100000.*stable up to a gap of .*reset\(\)"):
+    with pytest.raises(NonFiniteError, match=r"time step of 100000.*stable up to dt = .*reset\(\)"):
         pauses()
     stream.reset()
     torch.testing.assert_close(stream.step(torch.ones(D)), start)

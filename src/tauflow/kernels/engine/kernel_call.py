@@ -28,7 +28,7 @@ class KernelCall:
         cell: the cell.
         x: inputs, (B, T, I).
         h: state before the first step, (B, S).
-        dt: gaps, (B, T, 1).
+        dt: time steps, (B, T, 1).
         mask: (B, T) bool, false where the state is kept; ``None`` when all steps are valid.
         observed: (B, T, I) bool, or ``None``.
     """

@@ -1,6 +1,6 @@
 r"""One sub-step of the LRC, and its gradients.
 
-With the elastance :math:`\epsilon` and :math:`\lambda = \epsilon\, gap / substeps`, a sub-step and
+With the elastance :math:`\epsilon` and :math:`\lambda = \epsilon\, dt / substeps`, a sub-step and
 its gradient are
 
 .. math::

@@ -1,6 +1,6 @@
 r"""One sub-step of each solver of the LTC, and its gradients.
 
-With :math:`\delta = gap / substeps`, one sub-step of the fused solver and its gradient are
+With :math:`\delta = dt / substeps`, one sub-step of the fused solver and its gradient are
 
 .. math::
     v' = n / m, \quad n = C v + \delta D, \quad m = C + \delta G

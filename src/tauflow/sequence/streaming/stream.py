@@ -345,10 +345,10 @@ class Stream:
 
     def _non_finite_output_error(self, dt: Dt) -> NonFiniteError:
         limit = min(cell.max_stable_dt() for cell in self.module.each_cell)
-        steps = f" Solver steps are stable up to a gap of {limit:.3g}." if limit < math.inf else ""
+        stable = f" Solver steps are stable up to dt = {limit:.3g}." if limit < math.inf else ""
         return NonFiniteError(
-            f"Stream.step: the output is not finite after a gap of {dt}.{steps} Call reset(), or "
-            "give the stream the state that it had before."
+            f"Stream.step: the output is not finite after a time step of {dt}.{stable} Call "
+            "reset(), or give the stream the state that it had before."
         )
 
     def _raise_non_finite(self, dt: Dt) -> NoReturn:
