@@ -105,7 +105,7 @@ def to_c(
     schema = schema or IOSchema()
     if check_one_of(DTYPES, dtype=dtype) != "float32":
         if fixed_dt is not None:
-            raise ArgumentError("integers take the gap of each sample: leave fixed_dt out.")
+            raise ArgumentError("integers take the time step of each sample: leave fixed_dt out.")
         return write_integer_c(
             model,
             folder,
@@ -335,7 +335,7 @@ def _describe_arguments(step: ExportableModel, schema: IOSchema) -> list[str]:
     if step.fixed_dt is None:
         lines.append(f"dt: time since the sample before; unit: {unit}")
     else:
-        lines.append(f"every gap is {step.fixed_dt:g}; unit: {unit}")
+        lines.append(f"every time step is {step.fixed_dt:g}; unit: {unit}")
     if step.observed:
         lines.append("observed: which features were measured")
     lines.append(f"y, {sanitize_comment(schema.y)}:" if schema.y else "y:")

@@ -146,7 +146,7 @@ READ_GAP = """\
         float dt[1];
         dt[0] = (float)columns[INPUTS];
         if (!(dt[0] >= 0.0f) || isinf(dt[0])) {
-            fprintf(stderr, "line %ld: the gap must be finite and not negative\\n", number);
+            fprintf(stderr, "line %ld: the time step must be finite and not negative\\n", number);
             return 1;
         }
 """

@@ -71,7 +71,8 @@ def read_calibration(
     if calibration is None or len(calibration) not in (2, 3):
         raise ArgumentError(
             "integers need samples whose range they can hold. Pass calibration=(x, dt), inputs "
-            "(B, T, I) and gaps (B, T) such as those of training; on the command line --calibrate."
+            "(B, T, I) and time steps (B, T) such as those of training; on the command line "
+            "--calibrate."
         )
     x, dt = (_to_list(v, name) for v, name in zip(calibration, ("x", "dt"), strict=False))
     if x and x[0].ndim == 1:  # one sequence
@@ -80,8 +81,8 @@ def read_calibration(
     count = step.input_size
     if not x or len(x) != len(dt) or any(len(v) == 0 for v in x):
         raise ArgumentError(
-            f"the lengths of inputs and gaps of the calibration are {len(x)} and {len(dt)}. Give "
-            "as many sequences of each, and at least one sample."
+            f"the lengths of inputs and time steps of the calibration are {len(x)} and "
+            f"{len(dt)}. Give as many sequences of each, and at least one sample."
         )
     for inputs, gaps in zip(x, dt, strict=True):
         if inputs.ndim != 2 or inputs.shape[1] != count or gaps.shape != inputs.shape[:1]:
@@ -96,11 +97,11 @@ def read_calibration(
             "(the mean) where one is missing, as in training."
         )
     if not (np.isfinite(gaps).all() and (gaps >= 0).all()):
-        raise ArgumentError("gaps of calibration must be finite and not negative.")
+        raise ArgumentError("time steps of calibration must be finite and not negative.")
     if not gaps.any():
         raise ArgumentError(
-            "every gap of calibration is 0, so that nothing says how large they are. Pass the gaps "
-            "of training."
+            "every time step of calibration is 0, so that nothing says how long they are. Pass "
+            "those of training."
         )
     observed = [np.isfinite(v) for v in x] if step.observed else []
     x = [np.nan_to_num(v) for v in x]

@@ -169,9 +169,10 @@ def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
     if far:
         gap, error = max(far.items(), key=lambda item: item[1])
         warnings.warn(
-            f"gaps beyond those of the calibration data, {checks.shortest_gap:.3g} to "
+            f"time steps beyond those of the calibration data, {checks.shortest_gap:.3g} to "
             f"{checks.longest_gap:.3g}, are less exact: {100 * error:.2g} % of the outputs' range "
-            f"at gaps of about {gap}. Calibrate with such gaps, or limit them before the step.",
+            f"at time steps of about {gap}. Calibrate with such time steps, or limit them before "
+            "the step.",
             UserWarning,
             stacklevel=4,
         )
@@ -319,7 +320,10 @@ def _describe_checks(checks: IntegerChecks, sequences: CalibrationSequences) -> 
     if checks.metric:
         metric = f" {checks.metric}: {checks.metric_float:.6g} of the model, "
         metric += f"{checks.metric_integer:.6g} of the integers."
-    rows = [f"| gaps of about {gap} | {100 * e:.3g} % |" for gap, e in checks.error_by_gap.items()]
+    rows = [
+        f"| time steps of about {dt} | {100 * error:.3g} % |"
+        for dt, error in checks.error_by_gap.items()
+    ]
     return {
         "samples": f"{sum(map(len, sequences.x)):,}",
         "longest": f"{checks.longest_gap:.3g}",

@@ -23,13 +23,13 @@ $notes
 
 /* A number of the state. */
 typedef $state_type ${name}_state_t;
-/* A gap, mantissa 2^exponent; the mantissa is not negative. */
+/* A time step, mantissa 2^exponent; the mantissa is not negative. */
 typedef struct {
     int16_t mantissa;
     int16_t exponent;
 } ${name}_gap_t;
 
-/* The gap of so many ticks of a clock that has ticks_per_unit in the model's unit of time. */
+/* The time step of so many ticks of a clock that has ticks_per_unit in the model's unit. */
 ${name}_gap_t ${name}_gap(uint32_t ticks, uint32_t ticks_per_unit);
 
 /* The state before the first sample. */
@@ -113,7 +113,7 @@ MAIN = Template("""\
 /*
  * Reads samples from standard input, one line each, and prints what the model says, as CSV:
  *   $columns
- * With --check they are integers: those of x, the gap's mantissa and exponent,$observed_words and
+ * With --check they are integers: those of x, dt's mantissa and exponent,$observed_words and
  * the $outputs outputs that are expected; the largest difference is printed instead.
  */
 #define ${NAME}_WITH_FLOAT
@@ -197,7 +197,7 @@ Shares of the range of the outputs on the calibration data ($samples samples).
 
 | where | largest error |
 | --- | --- |
-| the calibration data (gaps up to $longest) | $error % (root mean square $rms %) |
+| the calibration data (time steps up to $longest) | $error % (root mean square $rms %) |
 $by_gap
 
 Saturated: $saturated_x % of the inputs, $saturated_h % of the state.$metric

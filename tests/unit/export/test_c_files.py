@@ -176,9 +176,9 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
         ("1,2,3,4,1\n1,2,3,4,1,9\n", "line 2: expected 5 numbers"),
         ("1,2,3,4,1,\n", "line 1: expected 5 numbers"),
         ("1,2,3,4,1 9\n", "line 1: expected 5 numbers"),
-        ("1,2,3,4,-1\n", "line 1: the gap must be finite and not negative"),
-        ("1,2,3,4,nan\n", "line 1: the gap must be finite"),
-        ("1,2,3,4,1e99\n", "line 1: the gap must be finite"),
+        ("1,2,3,4,-1\n", "line 1: the time step must be finite and not negative"),
+        ("1,2,3,4,nan\n", "line 1: the time step must be finite"),
+        ("1,2,3,4,1e99\n", "line 1: the time step must be finite"),
     ):
         ran = subprocess.run([program], input=text, capture_output=True, text=True, check=False)
         assert ran.returncode == 1

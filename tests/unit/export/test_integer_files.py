@@ -228,7 +228,7 @@ def test_bad_calibration_is_refused_with_the_reason(tmp_path):
     for calibration, words in (
         (None, r"calibration=\(x, dt\)"),
         ((missing, dt), "NaN or infinite"),
-        ((x, 0 * dt), "every gap of calibration is 0"),
+        ((x, 0 * dt), "every time step of calibration is 0"),
         ((x, -dt), "finite and not negative"),
         ((x[:0], dt[:0]), "at least one sample"),
         ((x, [["a"]]), "must hold numbers"),
@@ -270,5 +270,5 @@ def test_constant_inputs_and_gaps_beyond_the_calibrated_ones_are_warned_of(tmp_p
     with pytest.warns(UserWarning, match="constant inputs, x1:"):
         to_c(build("lstm"), tmp_path / "a", dtype="int16", calibration=(x, dt))
     model = build("cfc")
-    with pytest.warns(UserWarning, match="gaps beyond those of the calibration data"):
+    with pytest.warns(UserWarning, match="time steps beyond those of the calibration data"):
         to_c(model, tmp_path / "b", dtype="int8", calibration=samples(longest=0.2), tolerance=0.006)
