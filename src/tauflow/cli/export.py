@@ -32,7 +32,7 @@ def export(
         str, typer.Option(help="ONNX: tauflow (x, dt, ... y), or robot (obs ... actions).")
     ] = "tauflow",
     fixed_dt: Annotated[
-        float | None, typer.Option(help="One gap for all samples, which then is no input.")
+        float | None, typer.Option(help="One time step for all samples, which then is no input.")
     ] = None,
     mask: Annotated[bool, typer.Option(help="Whether whole sequences come with a mask.")] = True,
     time_unit: Annotated[str, typer.Option(help="What a time step of 1 means.")] = "",

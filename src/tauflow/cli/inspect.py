@@ -123,7 +123,7 @@ def _choose_unit(hours: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
 
 
 def _compute_histogram(gaps: NDArray[np.float64], bins: int = 8) -> list[tuple[str, float]]:
-    """Return spans of gaps, as words, and the share of the gaps in each."""
+    """Return spans of time steps, as words, and the share of the time steps in each."""
     low, high = float(gaps.min()), float(gaps.max())
     if low == high:
         return [(f"{low:.4g}", 1.0)]

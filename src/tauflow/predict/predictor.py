@@ -133,7 +133,7 @@ class Predictor:
         its rows where there is a target per row, ordered by id as they first occur and by time:
         first the id, then the time, then the class, text or number as in the table, or the values.
         A forecast says in one more column what time it is for, and over a horizon in one for each
-        of its rows, so many median gaps of the training data after the last row.
+        of its rows, so many median time steps of the training data after the last row.
 
         Args:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,

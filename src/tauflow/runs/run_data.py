@@ -196,6 +196,6 @@ def _make_data_identity(file: CsvFile) -> dict[str, Any]:
         for field in fields(TableOptions)
         if getattr(file.table, field.name) != field.default
     }
-    if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying
+    if file.table.time is not None:  # the unit decides the time steps, also by default
         identity["time_unit"] = file.table.time_unit or "none"
     return {"sha256": compute_sha256(file.path), **identity}

@@ -16,7 +16,8 @@ _MAX_NAMES = 30
 def make_predict_command(run: TaskRun) -> str:
     """Return the command that uses the model of a run on another table; nothing if none can.
 
-    Of a forecast with any gaps, the next row is looked for as far ahead as rows are on average.
+    Of a forecast with uneven time steps, the next row is looked for as far ahead as rows are on
+    average.
     """
     schema = run.data.schema
     if schema is None or not (run.directory / PREDICTOR).is_file():
