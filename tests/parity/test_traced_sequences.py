@@ -24,6 +24,9 @@ UNRECORDED = {"phased-lstm": "it computes in float64"}
 ALL = [row for row in EVERY if row[0] not in UNRECORDED]
 
 
+ROUNDED = {"cru": 1e-4}  # whose gradients by plain loops are 3e-5 from those of float64
+
+
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)
 @pytest.mark.parametrize(("rows", "masked"), [(3, False), (11, True)])
 def test_it_is_the_step(name, options, rows, masked):
@@ -31,10 +34,12 @@ def test_it_is_the_step(name, options, rows, masked):
     call = call_of(name, rows, 7, options, masked=masked)
     assert traced_unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_traced, call), expected)
-    assert_close(values_and_gradients(run_traced, call), expected)  # without watching
+    assert_close(values_and_gradients(run_traced, call), expected, ROUNDED.get(name, 1e-5))
+    assert_close(
+        values_and_gradients(run_traced, call), expected, ROUNDED.get(name, 1e-5)
+    )  # without watching
     with torch.no_grad():
-        assert_close(run_traced(call), expected[:2])
+        assert_close(run_traced(call), expected[:2], ROUNDED.get(name, 1e-5))
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)
@@ -43,7 +48,7 @@ def test_what_takes_too_much_memory_is_computed_again(name, options, monkeypatch
     monkeypatch.setattr(traced_kernel, "_MAX_SAVED_BYTES", -1)
     call = call_of(name, 3, 9, options, masked=True)
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_traced, call), expected)
+    assert_close(values_and_gradients(run_traced, call), expected, ROUNDED.get(name, 1e-5))
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)
@@ -52,7 +57,7 @@ def test_sizes_of_one(name, options):
     """Where sums have one term, and steps from entry to entry mean nothing."""
     call = call_of(name, 1, 3, options, sizes=(1, 1))
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_traced, call), expected)
+    assert_close(values_and_gradients(run_traced, call), expected, ROUNDED.get(name, 1e-5))
 
 
 @pytest.mark.parametrize("name", UNRECORDED)
