@@ -39,8 +39,8 @@ types: install
 
 # Two lots that take as long as each other; what they lack is compiled by the tests that need it.
 KERNELS := kernels-1 kernels-2
-kernels-1: LOT := ltc gru-d phased-lstm ct-gru
-kernels-2: LOT := ltc-neuronal cfc lrc
+kernels-1: LOT := ltc ct-gru
+kernels-2: LOT := gru-d phased-lstm lrc
 $(KERNELS): export OMP_NUM_THREADS := 1
 $(KERNELS): $(INSTALLED)
 	nice $(BIN)/tauflow precompile $(LOT)
