@@ -7,7 +7,7 @@ import torch
 
 from tauflow import GRU, SequenceBatch, load, save
 from tauflow.errors import ArgumentError
-from tauflow.estimators import SequenceForecaster, blending
+from tauflow.estimators import SequenceForecaster, blending, forecast_boosting
 from tauflow.estimators.blending import _choose_of_target, _choose_shares
 from tauflow.estimators.forecast_queries import select_last_blocks
 from tauflow.models import ForecastModel
@@ -112,6 +112,7 @@ def test_shares_are_chosen_by_a_network_that_did_not_see_the_rows(monkeypatch):
         return _choose_shares(forecaster, rows, queries)
 
     monkeypatch.setattr(blending, "_choose_shares", choose)
+    monkeypatch.setattr(forecast_boosting, "_MIN_ROWS", 10**9)
     refitted = SequenceForecaster(**SMALL, epochs=2).fit(walk(), time="t")
     calibrated = SequenceForecaster(**SMALL, epochs=2, intervals="conformal").fit(walk(), time="t")
     (trial, first), (same, _) = seen
