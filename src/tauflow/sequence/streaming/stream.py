@@ -371,8 +371,11 @@ class Stream:
 
 
 def _to_array(values: Any) -> Array:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
     check_memory(values)
-    return np.asarray(values.detach() if isinstance(values, Tensor) else values)
+    array: Array = values.detach().numpy()
+    return array
 
 
 def _is_finite(values: Array) -> bool:
