@@ -24,7 +24,7 @@ UNRECORDED = {"phased-lstm": "it computes in float64"}
 ALL = [row for row in EVERY if row[0] not in UNRECORDED]
 
 
-ROUNDED = {"cru": 1e-4}  # whose gradients by plain loops are 3e-5 from those of float64
+ROUNDED = {"cru": 5e-5}  # whose gradients by plain loops are 3e-5 from those of float64
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)

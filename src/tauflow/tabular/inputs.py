@@ -357,9 +357,8 @@ def format_uneven_note(*, has_lead_times: bool) -> str:
     if has_lead_times:
         return "Time steps differ, so that the lead times of the rows to predict are inputs, too."
     return (
-        "Time steps differ, and the network is not told how far ahead the rows to predict are: "
-        "answers are for the next rows, whenever they come. With a column that is known ahead it "
-        "is told."
+        "Time steps differ, and the lead times of the rows to predict are no inputs: answers are "
+        "for the next rows, whenever they come. With a column that is known ahead they are inputs."
     )
 
 

@@ -19,7 +19,7 @@ from .schema import Schema
 from .sequences import Sequences, SourceTable
 
 TABLE_ARGUMENTS = ("id", "time", "long", "static", "duplicates")
-"""What estimators are told of a table."""
+"""Arguments of estimators that describe a table."""
 
 
 def is_table(X: Any) -> bool:

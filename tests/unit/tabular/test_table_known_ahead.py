@@ -179,4 +179,6 @@ def test_even_times_tell_nothing_and_what_is_not_told_is_said():
     options = {**SAID, "known": None}
     unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **options)
     assert unknown.schema.inputs == ("load", "plan")
-    assert any("not told how far ahead" in note for note in unknown.card.notes)
+    assert any(
+        "lead times of the rows to predict are no inputs" in note for note in unknown.card.notes
+    )

@@ -66,8 +66,8 @@ IMDB = DatasetCard(
         "comment in the published script says that the first 200 are kept: keep='first'.",
         "The published model has 10 outputs for 2 classes; here there are 2, unless logits=10 asks "
         "for eight that stand for no class.",
-        "There is no dt: every time step is one word. The published CfC-mmRNN is told a time step "
-        "of 0, as the option gap=0 does.",
+        "There is no dt: every time step is one word. The published CfC-mmRNN gets a time step "
+        "of 0, as the option gap=0 sets it.",
         "Numbers quoted in the paper for other models come from vocabularies of 25,000 words, up "
         "to 2,789 tokens, or pretrained vectors, and cannot be compared.",
         "The protocol has no validation part; holdout=0.1 takes a tenth of each class.",
