@@ -64,7 +64,8 @@ def _reserve_panel(context):
     """Return where there is memory for the columns of a tile, until the function returns."""
 
     def generate(context, builder, signature, arguments):
-        panel = cgutils.alloca_once(builder, ir.ArrayType(_FLOAT, _TERMS * _PANEL_WIDTH))
+        with builder.goto_entry_block():  # numba's alloca_once writes zeros to all of it
+            panel = builder.alloca(ir.ArrayType(_FLOAT, _TERMS * _PANEL_WIDTH))
         panel.align = 64
         return builder.ptrtoint(panel, _SIZE)
 
