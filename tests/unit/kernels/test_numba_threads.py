@@ -126,7 +126,7 @@ def test_compilation_is_announced_once(caplog, tmp_path, monkeypatch):
         double(np.ones(2, np.float32))
         log_compilation("test", double)
     (record,) = caplog.records
-    assert "compiling the test kernels once, some 5 to 20 seconds" in record.message
+    assert "compiling the test kernels once, some 5 to 10 seconds" in record.message
     assert record.levelname == "WARNING"  # which is shown where logging is not set up
 
 

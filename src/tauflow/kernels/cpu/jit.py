@@ -110,9 +110,12 @@ def inline(
 
 
 def kernel(
-    function: Callable[..., Any] | None = None, *, source_folders: tuple[str, ...] = ()
+    function: Callable[..., Any] | None = None,
+    *,
+    source_folders: tuple[str, ...] = (),
+    is_launched: bool = False,
 ) -> Any:
-    """Compile a function that Python calls: it runs without the GIL and is cached on disk.
+    """Compile a function that Python or a launch calls, without the GIL; it is cached on disk.
 
     Entries are named by what is in all files that the kernel is made of, since it holds functions
     of other files as they were: those of its folder, of this one and of the engine.
@@ -120,10 +123,19 @@ def kernel(
     Args:
         function: the kernel.
         source_folders: other folders of kernels that it calls functions of.
+        is_launched: whether only a launch calls it, so that it needs no wrappers.
     """
     if function is None:
-        return lambda decorated: kernel(decorated, source_folders=source_folders)
-    compiled = numba.njit(fastmath=FAST_MATH, error_model="numpy", nogil=True)(function)
+        return lambda decorated: kernel(
+            decorated, source_folders=source_folders, is_launched=is_launched
+        )
+    compiled = numba.njit(
+        fastmath=FAST_MATH,
+        error_model="numpy",
+        nogil=True,
+        no_cpython_wrapper=is_launched,
+        no_cfunc_wrapper=is_launched,
+    )(function)
     folder = Path(function.__code__.co_filename).parent
     compiled._cache = KernelCache(
         function,
@@ -157,6 +169,6 @@ def log_compilation(kernel_name: str, *kernels: Any) -> None:
             where = f"kept in {folder}" if folder else "no folder to keep them can be written"
             # A warning, which shows where logging is not set up: half a minute of nothing worries.
             _log.warning(
-                "compiling the %s kernels once, some 5 to 20 seconds; %s", kernel_name, where
+                "compiling the %s kernels once, some 5 to 10 seconds; %s", kernel_name, where
             )
             return

@@ -5,6 +5,7 @@
 import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from tauflow._internal.time_precision import MAX_ROUNDING_SHARE
 
@@ -21,6 +22,33 @@ def to_pointer(context, address):
         return builder.inttoptr(values[0], context.get_value_type(types.voidptr))
 
     return types.voidptr(types.intp), generate
+
+
+@intrinsic
+def part(context, floats, start, size):
+    """Return some floats of a row, as a slice does which is known to lie inside.
+
+    A slice costs numba most of the time that it takes to compile an instruction, and a step of a
+    few floats most of its own: it looks at both ends, and counts who holds the memory.
+    """
+
+    def generate(context, builder, signature, values):
+        floats, start, size = values
+        row = context.make_array(signature.args[0])(context, builder, floats)
+        made = context.make_array(signature.return_type)(context, builder)
+        bytes_each = context.get_constant(types.intp, 4)
+        populate_array(
+            made,
+            data=builder.gep(row.data, [start]),
+            shape=[size],
+            strides=[bytes_each],
+            itemsize=bytes_each,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    row = types.Array(types.float32, 1, "C")
+    return row(floats, types.intp, types.intp), generate
 
 
 @inline(force=True)
@@ -49,7 +77,7 @@ def find_bad_values(gaps, gap_count, states, state_count):
         flags |= BAD_GAPS
     fine = True
     for state in carray(to_pointer(states), state_count, np.float32):
-        fine &= np.abs(state) < np.float32(np.inf)
+        fine &= abs(state) < np.float32(np.inf)
     return flags if fine else flags | BAD_STATES
 
 

@@ -13,7 +13,7 @@ from numba import carray
 from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import copy
-from tauflow.kernels.cpu.values import to_pointer
+from tauflow.kernels.cpu.values import part, to_pointer
 from tauflow.kernels.ltc.numba_loop import run_forward
 from tauflow.kernels.ltc.numba_substeps import ltc_evaluation
 from tauflow.kernels.ltc.numba_synapses import arrange_conductances, pack_synapses
@@ -45,10 +45,10 @@ def run_program(block):
     floats = carray(to_pointer(words[4]), words[9], f4)
     if words[13] != 0 and not _is_finite(x):
         return BAD_INPUT
-    copy(x, floats[words[10] : words[10] + size * D])
-    copy(gaps, floats[words[11] : words[11] + size])
+    copy(x, part(floats, words[10], size * D))
+    copy(gaps, part(floats, words[11], size))
     run_instructions(instructions, 0, floats)
-    copy(floats[words[12] : words[12] + size * M], y)
+    copy(part(floats, words[12], size * M), y)
     return 0 if _is_finite(y) else BAD_OUTPUT
 
 

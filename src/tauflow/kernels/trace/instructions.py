@@ -9,71 +9,92 @@ import numpy as np
 from tauflow.kernels.cpu.jit import FAST_MATH, FAST_SUMS, f4, inline
 from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
 from tauflow.kernels.cpu.matmul import multiply_add
+from tauflow.kernels.cpu.values import part
 
 from . import program as c
 
 _ZERO, _ONE = f4(0.0), f4(1.0)
 
 
-def _make_row_loop(name, entry, *, numbers=0):
-    """Return a loop over all entries of two operands: rows may be too short for a switch each.
-
-    Args:
-        name: of the loop.
-        entry: computes an entry.
-        numbers: how many operands may be one number for each row: the last, or either.
-    """
-    entry, is_last, is_either = inline(entry, name=name), numbers > 0, numbers > 1
-
-    @inline(name=name)
-    def walk(row, floats):
-        n = row[c.INNER]
-        for q in range(row[c.REPEATS]):
-            for r in range(row[c.OUTER]):
-                start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
-                out = floats[start : start + n]
-                a_at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
-                b_at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-                if is_last and row[c.B + 2] == 0:
-                    a, number = floats[a_at : a_at + n], floats[b_at]
-                    for j in range(n):
-                        out[j] = entry(a[j], number)
-                elif is_either and row[c.A + 2] == 0:
-                    number, b = floats[a_at], floats[b_at : b_at + n]
-                    for j in range(n):
-                        out[j] = entry(number, b[j])
-                else:
-                    a, b = floats[a_at : a_at + n], floats[b_at : b_at + n]
-                    for j in range(n):
-                        out[j] = entry(a[j], b[j])
-
-    return walk
+@inline
+def _locate(row, operand, r, q):
+    """Return where row r of repetition q of an operand begins."""
+    return row[operand] + r * row[operand + 1] + q * row[operand + 3]
 
 
-_add = _make_row_loop("add", lambda a, b: a + b, numbers=1)
-_subtract = _make_row_loop("subtract", lambda a, b: a - b, numbers=2)
-_scale = _make_row_loop("scale", lambda a, b: a * b, numbers=1)
-_divide = _make_row_loop("divide", lambda a, b: a / b, numbers=2)
-_tanh_backward = _make_row_loop("tanh_back", lambda a, b: a * (_ONE - b * b))
-_sigmoid_backward = _make_row_loop("sigmoid_back", lambda a, b: a * (_ONE - b) * b)
+@inline
+def _take(row, operand, r, q, floats):
+    """Return this row, whose numbers stand one after the other."""
+    return part(floats, _locate(row, operand, r, q), row[c.INNER])
 
 
 @inline
 def _arithmetic(row, floats):
-    """Do what most steps are made of."""
-    code = row[c.CODE]
+    """Do what most steps are made of. An operand may be one number for each row."""
+    code, n = row[c.CODE], row[c.INNER]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            out = _take(row, c.OUT, r, q, floats)
+            a = _take(row, c.A, r, q, floats)
+            b = _take(row, c.B, r, q, floats)
+            if n == 1 or row[c.A + 2] == row[c.B + 2]:
+                _combine(code, a, b, out)
+            elif row[c.B + 2] == 0:
+                _combine_with_number(code, a, b[0], out)
+            else:
+                _combine_number_with(code, a[0], b, out)
+
+
+@inline
+def _combine(code, a, b, out):  # noqa: C901 - a switch, of which LLVM makes a jump
+    n = out.size
     if code == c.ADD:
-        _add(row, floats)
+        for j in range(n):
+            out[j] = a[j] + b[j]
     elif code == c.SUB:
-        _subtract(row, floats)
+        for j in range(n):
+            out[j] = a[j] - b[j]
     elif code == c.MUL:
-        _scale(row, floats)
+        for j in range(n):
+            out[j] = a[j] * b[j]
     elif code == c.DIV:
-        _divide(row, floats)
+        for j in range(n):
+            out[j] = a[j] / b[j]
     elif code == c.TANH_BACKWARD:
-        _tanh_backward(row, floats)
+        for j in range(n):
+            out[j] = a[j] * (_ONE - b[j] * b[j])
     else:
-        _sigmoid_backward(row, floats)
+        for j in range(n):
+            out[j] = a[j] * (_ONE - b[j]) * b[j]
+
+
+@inline
+def _combine_with_number(code, a, number, out):
+    n = out.size
+    if code == c.ADD:
+        for j in range(n):
+            out[j] = a[j] + number
+    elif code == c.SUB:
+        for j in range(n):
+            out[j] = a[j] - number
+    elif code == c.MUL:
+        for j in range(n):
+            out[j] = a[j] * number
+    else:
+        for j in range(n):
+            out[j] = a[j] / number
+
+
+@inline
+def _combine_number_with(code, number, b, out):
+    """Sums and products have their number last."""
+    n = out.size
+    if code == c.SUB:
+        for j in range(n):
+            out[j] = number - b[j]
+    else:
+        for j in range(n):
+            out[j] = number / b[j]
 
 
 @inline(math=FAST_MATH - {"contract"})
@@ -82,19 +103,15 @@ def _add_products(row, floats):
     n = row[c.INNER]
     for q in range(row[c.REPEATS]):
         for r in range(row[c.OUTER]):
-            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
-            out = floats[start : start + n]
-            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
-            a = floats[at : at + n]
-            at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-            b = floats[at : at + n]
-            at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
+            out = _take(row, c.OUT, r, q, floats)
+            a = _take(row, c.A, r, q, floats)
+            b = _take(row, c.B, r, q, floats)
+            d = _take(row, c.C, r, q, floats)
             if row[c.C + 2] == 0:
-                number = floats[at]
+                number = d[0]
                 for j in range(n):
                     out[j] = a[j] + b[j] * number
             else:
-                d = floats[at : at + n]
                 for j in range(n):
                     out[j] = a[j] + b[j] * d[j]
 
@@ -124,7 +141,7 @@ def _compare(code, a, b, out):
 
 
 @inline
-def _unary(code, a, out):  # noqa: C901 - a switch, of which LLVM makes a jump
+def _unary(code, a, out):  # noqa: C901 - as above
     n = out.size
     if code == c.TANH:
         for j in range(n):
@@ -180,25 +197,25 @@ def _reduce(row, floats):
     terms, step = row[c.TERMS], row[c.TERM_STRIDE]
     for r in range(row[c.OUTER]):
         start = row[c.OUT] + r * row[c.OUT + 1]
-        out = floats[start : start + n]
+        out = part(floats, start, n)
         at = row[c.A] + r * row[c.A + 1]
         if code == c.SUM_ROWS:
             for j in range(n):
                 out[j] = _ZERO
             for k in range(terms):
-                a = floats[at + k * step : at + k * step + n]
+                a = part(floats, at + k * step, n)
                 for j in range(n):
                     out[j] += a[j]
         elif code == c.MAX_EACH and row[c.A + 2] == 1:
-            copy(floats[at : at + n], out)
+            copy(part(floats, at, n), out)
             for k in range(1, terms):
-                a = floats[at + k * step : at + k * step + n]
+                a = part(floats, at + k * step, n)
                 for j in range(n):
                     out[j] = a[j] if a[j] > out[j] or a[j] != a[j] else out[j]
         else:
             for j in range(n):
                 first = at + j * row[c.A + 2]
-                a = floats[first : first + (terms - 1) * step + 1]
+                a = part(floats, first, (terms - 1) * step + 1)
                 out[j] = _reduce_terms(code, a, terms, step)
 
 
@@ -222,12 +239,12 @@ def _copy(row, floats):
     n, to, of = row[c.INNER], row[c.OUT + 2], row[c.A + 2]
     for q in range(row[c.REPEATS]):
         for r in range(row[c.OUTER]):
-            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
-            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            start = _locate(row, c.OUT, r, q)
+            at = _locate(row, c.A, r, q)
             if to == 1 and of == 1:
-                copy(floats[at : at + n], floats[start : start + n])
+                copy(part(floats, at, n), part(floats, start, n))
             elif to == 1 and of == 0:
-                out, value = floats[start : start + n], floats[at]
+                out, value = part(floats, start, n), floats[at]
                 for j in range(n):
                     out[j] = value
             else:
@@ -259,23 +276,19 @@ def _multiply(row, floats):
 @inline
 def _elementwise(row, floats):
     """Do what goes entry by entry."""
-    code, n = row[c.CODE], row[c.INNER]
+    code = row[c.CODE]
     for q in range(row[c.REPEATS]):
         for r in range(row[c.OUTER]):
-            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
-            out = floats[start : start + n]
-            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
-            a = floats[at : at + n]
+            out = _take(row, c.OUT, r, q, floats)
+            a = _take(row, c.A, r, q, floats)
             if code >= c.TANH:
                 _unary(code, a, out)
                 continue
-            at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-            b = floats[at : at + n]
+            b = _take(row, c.B, r, q, floats)
             if code <= c.EQUAL:
                 _compare(code, a, b, out)
             else:
-                at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
-                _ternary(code, a, b, floats[at : at + n], out)
+                _ternary(code, a, b, _take(row, c.C, r, q, floats), out)
 
 
 @inline

@@ -6,7 +6,7 @@ from numba import carray
 
 from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import copy
-from tauflow.kernels.cpu.values import to_pointer
+from tauflow.kernels.cpu.values import part, to_pointer
 
 from .instructions import run_instructions
 
@@ -21,7 +21,7 @@ def _load_inputs(parts, steps, t, low, size, floats):
         at, width = parts[p, 0], parts[p, 1]
         for b in range(size if at >= 0 else 0):
             row_inputs = steps[low + b, t, column : column + width]
-            copy(row_inputs, floats[at + b * width : at + (b + 1) * width])
+            copy(row_inputs, part(floats, at + b * width, width))
         column += width
 
 
@@ -34,8 +34,9 @@ def _begin_slice(interpreter, addresses, memory, index):
     """
     programs, places, parts, constants, reads = interpreter
     words = places[index]
-    floats = memory[words[2] : words[3]]
-    copy(constants[words[6] : words[7]], floats[: words[7] - words[6]])
+    floats = part(memory, words[2], words[3] - words[2])
+    size = words[7] - words[6]
+    copy(part(constants, words[6], size), part(floats, 0, size))
     for i in range(words[8], words[9]):
         _read_parameter(reads[i], addresses, floats)
     return programs[words[0] : words[1]], floats, parts[index], (words[4], words[5], words[10:13])
@@ -68,7 +69,9 @@ def _read_parameter(read, addresses, floats):
             at += left % shape[axis] * strides[axis]
             left //= shape[axis]
         start = read[2] + index * rows * n
-        _read_matrix(values[at:], floats[start : start + rows * n], rows, n, strides[axes - 2 :])
+        _read_matrix(
+            part(values, at, span - at), part(floats, start, rows * n), rows, n, strides[axes - 2 :]
+        )
 
 
 @inline
@@ -77,7 +80,7 @@ def _read_matrix(values, out, rows, n, strides):
     down, across = strides
     if across == 1:
         for row in range(rows):
-            copy(values[row * down : row * down + n], out[row * n : (row + 1) * n])
+            copy(part(values, row * down, n), part(out, row * n, n))
         return
     for first in range(0, rows, 16):
         for j in range(n):
@@ -85,7 +88,7 @@ def _read_matrix(values, out, rows, n, strides):
                 out[row * n + j] = values[row * down + j * across]
 
 
-@kernel
+@kernel(is_launched=True)
 def interpret_forward(
     index, low, high, interpreter, addresses, memory, steps, valid, start, states, values, y, last
 ):  # fmt: skip
@@ -109,26 +112,26 @@ def interpret_forward(
     h_at, _, (first, end, values_at) = places
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
-        copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+        copy(start[low + b], part(floats, h_at + b * S, S))
         if keeps:
             copy(start[low + b], states[0, low + b])
     for t in range(steps.shape[1]):
         _load_inputs(parts, steps, t, low, size, floats)
         run_instructions(program, 0, floats)
         if values.shape[0] > 0:
-            copy(floats[values_at : values_at + end - first], values[t, first:end])
+            copy(part(floats, values_at, end - first), values[t, first:end])
         for b in range(size):
-            state = floats[h_at + b * S : h_at + (b + 1) * S]
+            state = part(floats, h_at + b * S, S)
             if valid.shape[1] > 0 and not valid[low + b, t]:
                 copy(y[low + b, t - 1] if t > 0 else start[low + b], state)
             copy(state, y[low + b, t])
             if keeps:
                 copy(state, states[t + 1, low + b])
     for b in range(size):
-        copy(floats[h_at + b * S : h_at + (b + 1) * S], last[low + b])
+        copy(part(floats, h_at + b * S, S), last[low + b])
 
 
-@kernel
+@kernel(is_launched=True)
 def interpret_backward(
     index, low, high, interpreter, addresses, memory, steps, valid, states, values, to_y, carry,
     to_steps,
@@ -149,10 +152,10 @@ def interpret_backward(
         t = steps.shape[1] - 1 - back
         _load_inputs(parts, steps, t, low, size, floats)
         if values.shape[0] > 0:
-            copy(values[t, first:end], floats[values_at : values_at + end - first])
+            copy(values[t, first:end], part(floats, values_at, end - first))
         for b in range(size):
-            pull = floats[pull_at + b * S : pull_at + (b + 1) * S]
-            copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+            pull = part(floats, pull_at + b * S, S)
+            copy(states[t, low + b], part(floats, h_at + b * S, S))
             _add_output_gradient(carry[low + b], to_y, low + b, t)
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):
