@@ -9,8 +9,6 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 import tauflow
-from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
-from tauflow.errors import CheckpointError, TauflowError
 from tauflow.training import Recipe
 from tauflow.training.checkpoint import read_checkpoint
 from tauflow.training.run_directory import RunDirectory
@@ -44,25 +42,6 @@ def run(tmp_path_factory):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-@pytest.fixture(scope="module")
-def checkpoint(run, tmp_path_factory):
-    path = tmp_path_factory.mktemp("whole") / "last.safetensors"
-    path.write_bytes(run["last.safetensors"])
-    return read_tensor_file(path, "checkpoint", error=CheckpointError, advice="")
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_absurd_metadata(part, tries, checkpoint, tmp_path):
-    tensors, metadata = checkpoint
-    path, refused = tmp_path / "last.safetensors", 0
-    for seed in seeds(part, tries("checkpoints, facts", few=40, full=3000)):
-        rng = random.Random(seed)
-        path.write_bytes(encode_tensor_file("checkpoint", tensors, mutate_tree(metadata, rng)))
-        result = survives(lambda: read_checkpoint(path), f"checkpoint, facts, seed {seed}")
-        refused += isinstance(result, TauflowError)
-    assert refused > 5
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_damaged_bytes(part, tries, run, tmp_path):
     path = tmp_path / "last.safetensors"
@@ -86,19 +65,3 @@ def test_absurd_descriptions_of_a_run(part, tries, run, tmp_path):
             lambda: RunDirectory(tmp_path, description).read_last_checkpoint(),
             f"run folder, seed {seed}",
         )
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_training_goes_on_or_says_why_not(part, tries, run, checkpoint, tmp_path):
-    tensors, metadata = checkpoint
-    for seed in seeds(part, tries("run folders, resumed", few=3, full=200)):
-        rng = random.Random(seed)
-        for name, content in run.items():
-            (tmp_path / name).write_bytes(content)
-        changed = dict(tensors)
-        key = rng.choice(sorted(changed))
-        changed[key] = rng.choice((torch.zeros(1), changed[key].reshape(-1), torch.ones(3, 3)))
-        damaged = encode_tensor_file("checkpoint", changed, mutate_tree(metadata, rng))
-        (tmp_path / "last.safetensors").write_bytes(damaged)
-        what = f"run folder, resumed, seed {seed}"
-        survives(lambda: train(tmp_path, epochs=3, resume=True), what, seconds=20)

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from tauflow._internal.checks import find_type_mismatch
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import CheckpointError
@@ -44,21 +43,6 @@ class Checkpoint:
     averaged: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, Tensor] = field(default_factory=dict)
     stopped: bool = False
-
-
-def check_numbers(checkpoint: Checkpoint) -> None:
-    """Raise what Python does where a score or a count of a checkpoint is no number.
-
-    Raises:
-        KeyError, TypeError, ValueError: one is missing, or is something else.
-    """
-    scores = [checkpoint.best_metric]
-    for row in checkpoint.history:
-        float(row["epoch"]), float(row["seconds"])
-        scores += [row["valid"], row["test"], row.get("criterion")]
-    for score in scores:
-        if score is not None and not isinstance(score, int | float):
-            raise TypeError(f"a score is {score!r}, and no number")
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -100,12 +84,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     """
     tensors, metadata = read_tensors(path, "checkpoint")
     try:
-        checkpoint = _build_checkpoint(tensors, metadata)
-        if wrong := find_type_mismatch(Checkpoint.__init__, vars(checkpoint)):
-            raise TypeError(wrong)
+        return _build_checkpoint(tensors, metadata)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error!r}). {_ADVICE}") from error
-    return checkpoint
 
 
 def _build_checkpoint(tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> Checkpoint:

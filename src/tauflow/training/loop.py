@@ -9,11 +9,10 @@ from torch import nn
 
 from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, NonFiniteError
+from tauflow.errors import ArgumentError
 
 from .callbacks import AnyCallback, CallbackList
 from .early_stopping import BestWeights
-from .model_options import collect_model_options
 from .objectives import (
     AUTO,
     AnyScore,
@@ -23,7 +22,6 @@ from .objectives import (
     choose_metrics,
 )
 from .preconditions import (
-    Splits,
     check_data,
     check_model,
     resolve_device,
@@ -121,54 +119,8 @@ def train(
             does not say to stop there. The epochs before that one are in ``run_dir``.
 
     Warns:
-        TimeUnitWarning: the model uses time steps whose median is far from its time constants; or
-            it covers times up to a horizon that is far from the last time.
+        TimeUnitWarning: the model uses time steps whose median is far from its time constants.
     """
-    run = prepare_training(
-        model,
-        train,
-        valid,
-        test,
-        loss=loss,
-        metric=metric,
-        recipe=recipe,
-        seed=seed,
-        device=device,
-        compile=compile,
-        run_dir=run_dir,
-        resume=resume,
-        callbacks=callbacks,
-    )
-    with run.own_generators(), run.open(resume=resume, progress=progress):
-        while not run.is_over:
-            try:
-                improved = run.score_epoch(run.train_epoch())
-            except NonFiniteError:
-                if not run.ends_where_it_diverges():
-                    raise
-                break
-            run.save()
-            run.tell_epoch(improved=improved)
-    return run.finish()
-
-
-def prepare_training(
-    model: nn.Module,
-    train: SequenceBatch | TaskSplits,
-    valid: SequenceBatch | None = None,
-    test: SequenceBatch | None = None,
-    *,
-    loss: AnyScore,
-    metric: AnyScore,
-    recipe: Recipe | None,
-    seed: int,
-    device: str | torch.device | None = None,
-    compile: bool = False,
-    run_dir: Path | None = None,
-    resume: bool = False,
-    callbacks: Iterable[AnyCallback] = (),
-) -> TrainingRun:
-    """Return a training that has not begun; arguments and errors are those of :func:`train`."""
     ranks = DistributedContext.current()
     check_at_least(0, seed=seed)
     splits = resolve_splits(train, valid, test)
@@ -186,43 +138,34 @@ def prepare_training(
     check_loss_is_mean(measures.loss, data, recipe, several_processes=ranks.is_distributed)
     if ranks.is_distributed and recipe.on_divergence == "stop":
         raise ArgumentError("on_divergence='stop' is for one process: the others go on. Drop it.")
+    if resume and run_dir is None:
+        raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
     to = None if device is None else resolve_device(device)
     if to is not None:
         model.to(to)
     if compile:
         model.compile()
+    directory = None
+    if run_dir is not None:
+        description: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
+        if ranks.is_distributed:
+            description["ranks"] = ranks.world_size
+        if ranks.is_main:
+            description["fingerprint"] = compute_fingerprint(model, splits)
+        directory = RunDirectory(Path(run_dir), description)
     if ranks.is_main:
-        warn_time_scale_mismatch(model, data, stacklevel=3)
-    listeners = CallbackList(callbacks, ranks, to or data.x.device)
-    description: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
-    if resume and run_dir is None:
-        raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
-    directory = (
-        None if run_dir is None else _make_run_directory(run_dir, description, model, splits, ranks)
-    )
-    selection = BestWeights(measures.monitor, recipe)
+        warn_time_scale_mismatch(model, data, stacklevel=2)
     trainer = Trainer(
-        model, data, measures.loss, recipe, seed, selection=selection, ranks=ranks, device=to
+        model,
+        data,
+        measures.loss,
+        recipe,
+        seed,
+        selection=BestWeights(measures.monitor, recipe),
+        ranks=ranks,
+        device=to,
+        loss_module=loss if isinstance(loss, nn.Module) else None,
     )
-    trainer.loss_module = loss if isinstance(loss, nn.Module) else None
-    return TrainingRun(trainer, task, splits, measures, choice, directory, listeners)
-
-
-def _make_run_directory(
-    path: Path,
-    description: dict[str, Any],
-    model: nn.Module,
-    splits: Splits,
-    ranks: DistributedContext,
-) -> RunDirectory:
-    """Return the directory of a run, with what tells it from others; nothing is written yet."""
-    if ranks.is_distributed:
-        description = {**description, "ranks": ranks.world_size}
-    if ranks.is_main:
-        fingerprint = compute_fingerprint(model, splits)
-        description = {
-            **description,
-            "fingerprint": fingerprint,
-            "model": collect_model_options(model),
-        }
-    return RunDirectory(Path(path), description)
+    listeners = CallbackList(callbacks, ranks, to or data.x.device)
+    run = TrainingRun(trainer, task, splits, measures, choice, directory, listeners)
+    return run.run(resume=resume, progress=progress)

@@ -22,8 +22,6 @@ from .recipe import Recipe
 AnyScore: TypeAlias = str | Score | Callable[[Tensor, Tensor], Any]
 """A name, a score, or what maps predictions (N, O) and targets (N,) or (N, O) to one number."""
 AUTO = "auto"
-CALLABLE_PREFIX = "callable "
-"""What begins, in the file of a run, the name of a loss or metric that no file can hold."""
 RARE_SHARE = 0.3
 """Of two classes, the rarer one is rare below this share of the training targets."""
 SINGLE_CLASS_METRICS = frozenset({"average_precision", "f1"})
@@ -122,7 +120,7 @@ class Objectives:
         names = {
             role: score.name
             if any(known.find_name(score) for known in places)
-            else f"{CALLABLE_PREFIX}{score.name}"
+            else f"callable {score.name}"
             for role, score, *places in (
                 ("loss", resolved, LOSSES, METRICS),
                 ("metric", reported, METRICS, LOSSES),

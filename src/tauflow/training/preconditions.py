@@ -1,6 +1,5 @@
 """What is looked at before training begins: a model and data that fit, and time constants too."""
 
-import math
 import statistics
 import warnings
 from typing import Any
@@ -18,9 +17,6 @@ from .optim import l2_penalty
 from .recipe import Recipe
 
 Splits = dict[str, SequenceBatch | None]
-_WARNING_DT = 100.0
-"""A time step that causes a warning if no cell names a limit; time constants are often about 1."""
-_MIN_HORIZON_SHARE, _MAX_HORIZON_SHARE = 0.1, 1.25
 
 
 def check_model(model: nn.Module, recipe: Recipe) -> None:
@@ -147,20 +143,7 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
 
     Of time steps, the median of those above 0 is looked at, of as many sequences as fit into memory
     at ease. Time constants begin around 1, or around the ``time_constant`` that cells tell of.
-    Models that say ``has_horizon`` should meet the last time near it.
     """
-    for part in model.modules():
-        if not getattr(part, "has_horizon", False):  # other modules call other things so
-            continue
-        horizon, latest = float(part.horizon), find_latest_time(data)  # type: ignore[arg-type]
-        if not _MIN_HORIZON_SHARE * horizon <= latest <= _MAX_HORIZON_SHARE * horizon:
-            warnings.warn(
-                f"{type(part).__name__} looks at times from 0 to {horizon:g}, its horizon, and the "
-                f"last sample of the training data is at {latest:.4g}, so that little may be "
-                f"learned. Build it with horizon={latest:.4g}.",
-                TimeUnitWarning,
-                stacklevel=stacklevel + 1,
-            )
     parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
     declared = [part.has_time_unit for part in parts if hasattr(part, "has_time_unit")]
     if data.dt is None or not parts or (declared and not any(declared)):
@@ -200,38 +183,3 @@ def find_latest_time(data: SequenceBatch) -> float:
         if gaps.numel():
             latest = max(latest, float(gaps.sum(1, dtype=torch.float64).max()))
     return latest
-
-
-def describe_longest_dt(model: nn.Module, data: SequenceBatch) -> str:
-    """Return what to say of the longest dt of the data, with a blank at the end; else nothing.
-
-    Args:
-        model: its modules may say with a method ``max_stable_dt()`` how long a time step they can
-            follow.
-        data: that it met.
-    """
-    longest = 0.0, 0, 0
-    for first, piece in data.iter_slices():
-        if piece.dt is not None and piece.dt.numel():
-            gaps = piece.dt if piece.mask is None else piece.dt.masked_fill(~piece.mask, 0.0)
-            row, step = divmod(int(gaps.argmax()), gaps.shape[1])
-            longest = max(longest, (float(gaps[row, step]), first + row, step))
-    gap, row, step = longest
-    limits = [
-        (float(limit()), type(module).__name__)
-        for module in model.modules()
-        if callable(limit := getattr(module, "max_stable_dt", None))
-    ]
-    limit, cell = min(limits, default=(math.inf, ""))
-    where = f"The longest time step of these data is {gap:g}, at sequence {row}, step {step}"
-    if gap > limit:
-        return (
-            f"{where}, and the solver steps of {cell} are stable up to a time step of {limit:.3g} "
-            "only: choose a larger unit of time, more substeps, or an adaptive solver. "
-        )
-    if gap > _WARNING_DT:
-        return (
-            f"{where}: if that is far beyond the time constants of the model, choose a larger unit "
-            "of time. "
-        )
-    return ""

@@ -17,12 +17,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from .objectives import CALLABLE_PREFIX
 from .recipe import LENGTH_DEPENDENT_SCHEDULES, Recipe
 
-EPOCHS_KEY = "recipe.epochs"
-EVAL_BATCH_SIZE_KEY = "recipe.eval_batch_size"
-MODEL_KEY_PREFIX = "model."
+_DEFAULTS = json.loads(json.dumps(Recipe().to_dict()))
 _LOCK_TIMEOUT = 5.0  # seconds
 _ADVICE = (
     "Two trainings in one directory would mix their files: wait until that one ends, or stop it "
@@ -149,38 +146,24 @@ class RunDirectory:
         """Return whether the run changes in a way that it may; refuse any other change."""
         try:
             stored = parse_json(self._run.read_bytes())
-            flat_found = _flatten(stored)
-        except (ValueError, AttributeError) as error:
+            # An option that is younger than the run had its default.
+            stored["recipe"] = {**_DEFAULTS, **stored["recipe"]}
+        except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{self._run} is damaged. Restore it from a copy, or delete {self.path} and train "
                 "again."
             ) from error
-        now = _flatten(self.description)
-        defaults = _flatten({"recipe": Recipe().to_dict()})
-        for key in (now.keys() & defaults.keys()) - flat_found.keys():
-            flat_found[key] = defaults[key]  # the option is younger than the run
-        for key in now.keys() - flat_found.keys():
-            if key.startswith(
-                MODEL_KEY_PREFIX
-            ):  # so is this one, or the run is older than their record
-                flat_found[key] = now[key]
-        epochs = flat_found.get(EPOCHS_KEY)
-        allowed = [EVAL_BATCH_SIZE_KEY] if EVAL_BATCH_SIZE_KEY in now else []
-        fixed = now.get("recipe.schedule") in LENGTH_DEPENDENT_SCHEDULES
-        if isinstance(epochs, int) and now.get(EPOCHS_KEY, 0) > epochs and not fixed:
-            allowed.append(EPOCHS_KEY)
-        for role in ("loss", "metric"):  # of one without a name the caller promises the same again
-            if all(
-                str(description.get(role)).startswith(CALLABLE_PREFIX)
-                for description in (now, flat_found)
-            ):
-                flat_found[role] = now[role]
-        changes = any(flat_found.get(key) != now[key] for key in allowed)
-        flat_found |= {key: now[key] for key in allowed}
+        stored.pop("model", None)  # options of the model, which runs once described
+        recorded, now = _flatten(stored), _flatten(self.description)
+        free = {"recipe.eval_batch_size"} & now.keys()
+        if now.get("recipe.schedule") not in LENGTH_DEPENDENT_SCHEDULES:
+            free |= {
+                name for name in ("recipe.epochs",) if now.get(name, 0) > recorded.get(name, 0)
+            }
         differences = [
-            f"{key} was {flat_found.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
-            for key in sorted(flat_found.keys() | now.keys())
-            if flat_found.get(key) != now.get(key)
+            f"{key} was {recorded.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
+            for key in sorted((recorded.keys() | now.keys()) - free)
+            if recorded.get(key) != now.get(key)
         ]
         if differences:
             raise CheckpointError(
@@ -188,7 +171,7 @@ class RunDirectory:
                 "run was called (only its epochs may become more, and eval_batch_size change), or "
                 "choose another directory."
             )
-        return changes
+        return any(recorded[key] != now[key] for key in free)
 
 
 def compute_fingerprint(
@@ -196,8 +179,8 @@ def compute_fingerprint(
 ) -> dict[str, str | None]:
     """Return digests of a model's structure and of the data: a run resumes with the same ones.
 
-    The model's values are left out, as resuming replaces them. What its parameters do not show is
-    in :func:`~tauflow.training.model_options.collect_model_options`.
+    The model's values are left out, as resuming replaces them, and so are the options that it was
+    built with.
     """
     shapes = [f"{k}:{v.dtype}:{tuple(v.shape)}" for k, v in model.state_dict().items()]
     # The optimiser knows its moments by place among the parameters that are trained.

@@ -1,7 +1,7 @@
 """A model being trained: what changes from step to step, and from epoch to epoch."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -13,13 +13,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, NonFiniteError
 
+from .checkpoint import Checkpoint
 from .denormals import flush_denormals
 from .early_stopping import BestWeights
 from .elementwise import NoValidEntriesError, Score
 from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule
 from .optim import attach_constraints, clip_gradients, l2_penalty, make_optimizer, packed_parts
-from .preconditions import describe_longest_dt
 from .process_group import DistributedContext
 from .recipe import Recipe
 from .training_loss import compute_training_loss
@@ -37,6 +37,7 @@ class Trainer:
         selection: the best weights so far.
         ranks: the processes.
         device: where batches go; by default they stay where they are.
+        loss_module: the loss, if it is a module, whose state is kept.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class Trainer:
         selection: BestWeights,
         ranks: DistributedContext,
         device: torch.device | None,
+        loss_module: nn.Module | None = None,
     ) -> None:
-        self.loss_module: nn.Module | None = None  # the loss, where it may have a state to keep
+        self.loss_module = loss_module
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
         self.selection, self.ranks = selection, ranks
         self.target_device, self.device = device, device or data.x.device
@@ -96,6 +98,49 @@ class Trainer:
         )
         self.schedule.replay((row["step"], self.selection.score(row)) for row in self.history)
 
+    def make_checkpoint(self) -> Checkpoint:
+        """Return the state after an epoch, with everything needed to resume it."""
+        return Checkpoint(
+            model=self.model.state_dict(),
+            averaged={} if self.averaged is None else self.averaged.module.state_dict(),
+            optimizer=self.optimizer.state_dict()["state"],
+            rng=self.ranks.get_rng_states(self.device),
+            epoch=len(self.history),
+            step=self.step,
+            best_epoch=self.selection.epoch,
+            best_metric=self.selection.value,
+            history=self.history,
+            loss={} if self.loss_module is None else self.loss_module.state_dict(),
+            stopped=self.should_stop,
+        )
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Take over the state of a checkpoint, but for the best weights.
+
+        Raises:
+            KeyError, RuntimeError, TypeError, ValueError: it does not fit.
+        """
+        self.step, self.history, self.should_stop = saved.step, saved.history, saved.stopped
+        self.epoch = len(self.history)
+        self.reset_optimizer()
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.model.load_state_dict(saved.model)
+        self.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
+        for place, values in saved.optimizer.items():
+            state = self.optimizer.state[self.parameters[place]]
+            for name, value in values.items():
+                if isinstance(value, Tensor) and not value.ndim:
+                    # Torch gives all floats the dtype of the parameters.
+                    state[name] = value.to(state[name].device, copy=True)
+        if self.history:
+            self.lr = self.history[-1]["lr"]
+        if self.loss_module is not None and saved.loss:
+            self.loss_module.load_state_dict(saved.loss)
+        if self.averaged is not None:
+            self.averaged.module.load_state_dict(saved.averaged)
+            self.averaged.n_averaged.fill_(self.step)
+        self.ranks.set_rng_states(saved.rng, self.device)
+
     def train_epoch(self, epoch: int, after_step: Callable[[], object]) -> float:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.epoch = epoch
@@ -112,11 +157,15 @@ class Trainer:
             divisors += divisor
             after_step()
         self.ranks.share_tensors(self.model.buffers())
-        self.check_finite_parameters()
+        # The evaluation would notice too, but could not say which parameters they are.
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
+            raise NonFiniteError(
+                f"parameters are not finite after {self._describe_state(self.step)}"
+            )
         return total / divisors
 
     @flush_denormals()
-    def take_step(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
+    def take_step(self, rows: Tensor, number: int) -> tuple[float, float]:
         """Move the parameters; return the loss of the batch, and what that was divided by."""
         if self.recipe.accumulate > 1 or self.ranks.is_distributed:
             value, divisor = self._accumulate_gradients(rows, number)
@@ -126,42 +175,31 @@ class Trainer:
             if self.recipe.l2 > 0:
                 loss = loss + self.recipe.l2 * l2_penalty(self.model)
             loss.backward()
-        self.apply_gradients()
-        return value, divisor
-
-    def apply_gradients(self) -> None:
-        """Clip the gradients and move the parameters."""
         clip_gradients(self.parameters, self.recipe, self.packed_row_counts)
         self.optimizer.step()
-        self.finish_step()
-
-    def finish_step(self) -> None:
-        """Note that the parameters have been moved."""
         self.step += 1
         self.schedule.after_step(self.step)
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
+        return value, divisor
 
-    def _compute_loss(self, rows: Tensor | slice, number: int) -> tuple[Tensor, float, float]:
+    def _compute_loss(self, rows: Tensor, number: int) -> tuple[Tensor, float, float]:
+        name = self.recipe.autocast
+        half = name and torch.autocast(self.device.type, dtype=getattr(torch, name))
         try:
-            with self._autocast():
+            with half or nullcontext():
                 loss, divisor = compute_training_loss(
                     self.model, self._get_batch(rows), self.loss, epoch=self.epoch - 1
                 )
         except NonFiniteError as error:  # of a state, by the model itself
-            at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
+            at = self._describe_state(self.step + 1, rows, number)
             raise NonFiniteError(f"{error} In training, that is {at}") from error
         if not math.isfinite(value := loss.item()):
-            at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
+            at = self._describe_state(self.step + 1, rows, number)
             raise NonFiniteError(f"the loss is {value} at {at}")
         return loss, value, divisor
 
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self.recipe.autocast is None:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self.recipe.autocast))
-
-    def _accumulate_gradients(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
+    def _accumulate_gradients(self, rows: Tensor, number: int) -> tuple[float, float]:
         """Leave the gradient of a batch in the parameters, from parts that fit in memory.
 
         The loss of the batch is a mean over its entries: each part's, and each process's share of
@@ -169,9 +207,12 @@ class Trainer:
         """
         self.optimizer.zero_grad()
         total = divisors = 0.0
-        for part in self._get_own_parts(rows):
+        for part in torch.split(rows, self.recipe.batch_size):
+            own_rows = part[self.ranks.rank :: self.ranks.world_size]
+            if not len(own_rows):
+                continue
             with suppress(NoValidEntriesError):
-                loss, value, divisor = self._compute_loss(part, number)
+                loss, value, divisor = self._compute_loss(own_rows, number)
                 (loss * divisor).backward()
                 total, divisors = total + value * divisor, divisors + divisor
         if self.ranks.is_distributed:
@@ -190,17 +231,7 @@ class Trainer:
             (self.recipe.l2 * l2_penalty(self.model)).backward()
         return total / divisors, divisors
 
-    def _get_own_parts(self, rows: Tensor | slice) -> Iterator[Tensor | slice]:
-        """Yield this process's share of each part of a batch, where it has one."""
-        for part in _split_rows(rows, self.recipe.batch_size):
-            if not self.ranks.is_distributed:
-                yield part
-                continue
-            all_rows = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
-            if len(own_rows := all_rows[self.ranks.rank :: self.ranks.world_size]):
-                yield own_rows
-
-    def _get_batch(self, rows: Tensor | slice) -> SequenceBatch:
+    def _get_batch(self, rows: Tensor) -> SequenceBatch:
         """Return sequences as the epoch takes them, on the device."""
         batch, steps = self.data[rows], self.recipe.get_stage_length(self.epoch)
         if steps is not None:
@@ -209,77 +240,36 @@ class Trainer:
             batch = batch.trim_padding(has_label_sets=self.allows_multiple_labels)
         return batch if self.target_device is None else batch.to(self.target_device)
 
-    def batches(self, epoch: int) -> Iterator[Tensor | slice]:
+    def batches(self, epoch: int) -> Iterator[Tensor]:
         """Yield which sequences make up each batch."""
         sequences, size = len(self.data), self.recipe.effective_batch_size
+        order = torch.arange(sequences)
+        if self.recipe.shuffle:
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
+            order = torch.randperm(sequences, generator=generator)
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
-        if not self.recipe.shuffle:
-            for start in range(0, stop, size):
-                yield slice(start, min(start + size, stop))
-            return
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
-        order = torch.randperm(sequences, generator=generator).to(self.data.x.device)
-        yield from torch.split(order[:stop], size)
+        yield from torch.split(order[:stop].to(self.data.x.device), size)
 
-    def check_finite_parameters(self) -> None:
-        """Raise if a parameter is not finite.
-
-        Raises:
-            NonFiniteError: one is not.
-        """
-        # The evaluation would notice too, but could not say which parameters they are.
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
-            raise NonFiniteError(
-                f"parameters are not finite after {self._describe_state(self.step)}"
-            )
-
-    def _describe_batch(self, rows: Tensor | slice, number: int) -> str:
-        all_rows = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
-        some = ", ".join(str(row) for row in all_rows[:_MAX_SHOWN_SEQUENCES])
-        more = ", ..." if len(all_rows) > _MAX_SHOWN_SEQUENCES else ""
-        return f", batch {number} of sequences {some}{more}"
-
-    def _describe_state(self, step: int, batch: str = "") -> str:
-        named = list(self.model.named_parameters())
-        parameters = _list_non_finite((name, parameter) for name, parameter in named)
-        gradients = _list_non_finite((n, p.grad) for n, p in named if p.grad is not None)
+    def _describe_state(self, step: int, rows: Tensor | None = None, number: int = 0) -> str:
+        """Say where training stands, and what may have made numbers that are not finite."""
+        batch = ""
+        if rows is not None:
+            more = ", ..." if len(rows) > _MAX_SHOWN_SEQUENCES else ""
+            some = ", ".join(map(str, rows[:_MAX_SHOWN_SEQUENCES].tolist()))
+            batch = f", batch {number} of sequences {some}{more}"
+        bad = [
+            name
+            for name, parameter in self.model.named_parameters()
+            if not bool(torch.isfinite(parameter).all())
+        ]
         return (
-            f"epoch {self.epoch}, step {step}{batch}, with lr={self.lr:g}. Not finite: "
-            f"parameters: {parameters}; gradients of the last update: {gradients}. "
-            f"{_describe_largest_value(named)}{describe_longest_dt(self.model, self.data)}"
-            f"{_ADVICE_AFTER_UPDATES if self.step else _ADVICE_BEFORE_UPDATES}"
+            f"epoch {self.epoch}, step {step}{batch}, with lr={self.lr:g}. Parameters that are not "
+            f"finite: {', '.join(bad) or 'none'}. Lower lr, set clip and clip_norm, or look for "
+            "extreme values or time steps in the data."
         )
 
 
-def _split_rows(rows: Tensor | slice, size: int) -> Sequence[Tensor | slice]:
-    if isinstance(rows, Tensor):
-        return torch.split(rows, size)
-    return [slice(k, min(k + size, rows.stop)) for k in range(rows.start, rows.stop, size)]
-
-
 _MAX_SHOWN_SEQUENCES = 6
-_ADVICE_AFTER_UPDATES = "Lower lr, set clip and clip_norm, or look for extreme values in the data."
-_ADVICE_BEFORE_UPDATES = (
-    "No update was made yet, so that lr is not the cause: look for extreme values in the data, or "
-    "in the model's first parameters."
-)
-
-
-def _list_non_finite(named: Iterable[tuple[str, Tensor]]) -> str:
-    return ", ".join(n for n, tensor in named if not bool(torch.isfinite(tensor).all())) or "none"
-
-
-def _describe_largest_value(named: Iterable[tuple[str, Tensor]]) -> str:
-    """Say which parameter holds the largest of the values that are finite."""
-    sizes = [
-        (float(finite.abs().max()), name)
-        for name, tensor in named
-        if (finite := tensor.detach()[torch.isfinite(tensor)]).numel()
-    ]
-    if not sizes:
-        return ""
-    size, name = max(sizes)
-    return f"The largest finite value of a parameter is {size:.3g}, in {name}. "
 
 
 def derive_seed(seed: int, epoch: int, rank: int = 0) -> int:

@@ -118,9 +118,6 @@ def test_scores_may_overflow_on_steps_not_trained_on_yet():
     assert [row["valid"] is None for row in result.history] == [True] * 6 + [False] * 2
     assert result.best_epoch > 6
     assert result.test == result.history[result.best_epoch - 1]["test"]
-    shorter = Recipe.from_dict({**STAGES.to_dict(), "epochs": 5})
-    with pytest.raises(NonFiniteError, match="valid data is not finite after epoch 5"):
-        fit(Overflowing(), shorter)
     with pytest.raises(NonFiniteError, match="mse on the valid data is inf after epoch 1"):
         fit(Overflowing(), Recipe(epochs=1), train=tiny_splits()["train"].with_steps(4))
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError, DataError, NonFiniteError
 from tauflow.training import Recipe, evaluate, train
-from tauflow.training.progress import sparkline
 
 RECIPE = Recipe(lr=0.02, epochs=4, batch_size=8)
 
@@ -277,15 +276,7 @@ def test_a_progress_bar_is_drawn_only_if_wanted(capsys):
     assert capsys.readouterr().err == ""
     fit(progress=True, recipe=Recipe(epochs=3))
     drawn = capsys.readouterr().err
-    assert "3/3" in drawn
-    assert any(bar in drawn for bar in "▁▂▃▄▅▆▇█")
-
-
-def test_a_curve_is_drawn_as_small_bars():
-    assert sparkline([4.0, 3.0, 2.0, 0.5]) == "█▆▄▁"
-    assert sparkline([1.0, 1.0]) == "▁▁"
-    assert sparkline([]) == ""
-    assert sparkline([float(k // 10) for k in range(80)], width=8) == "▁▂▃▄▅▆▇█"
+    assert "epoch 3, train_loss " in drawn
 
 
 class Exploding(Affine):
@@ -313,8 +304,7 @@ def test_a_loss_that_is_not_finite_names_the_place_and_keeps_the_history(tmp_pat
     recipe = Recipe(epochs=9, batch_size=3)
     with pytest.raises(
         NonFiniteError,
-        match=r"loss is nan at epoch 2, step 3, batch 1 of sequences (\d, ){3}with .* parameters: "
-        r"none; .* largest finite value of a parameter is 0\.\d+, in [wb]\. ",
+        match=r"loss is nan at epoch 2, step 3, batch 1 of sequences (\d, ){3}with .* finite: none",
     ):
         fit(Exploding(), recipe=recipe, train=data, valid=data, test=None, run_dir=tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -333,7 +323,7 @@ def test_a_state_that_is_not_finite_is_named_with_its_batch():
     with pytest.raises(
         NonFiniteError,
         match=r"^the state of row 1 is not finite after step 2\. In training, that is epoch 1, "
-        r"step 1, batch 1 of sequences (\d, ){2}with lr=.* a parameter is 0\.5, in w",
+        r"step 1, batch 1 of sequences (\d, ){2}with lr=",
     ):
         fit(BadState(), recipe=Recipe(batch_size=2), train=data, valid=data, test=None)
 
@@ -345,10 +335,10 @@ class BadGradient(Affine):
         return torch.sqrt((self.w - 0.5).abs() * 0) + super().forward(x)[0], None
 
 
-def test_bad_gradients_and_parameters_are_named():
+def test_bad_parameters_are_named():
     data = numbered(6)
     changes = {"train": data, "valid": None, "test": None}
-    named = r"parameters: w; gradients of the last update: w\. The largest .*, in b\. Lower lr"
+    named = r"finite: w\. Lower lr"
     with pytest.raises(NonFiniteError, match=r"loss is nan at epoch 1, step 2.*" + named):
         fit(BadGradient(), recipe=Recipe(epochs=2, batch_size=3, select="last"), **changes)
     with pytest.raises(NonFiniteError, match=r"parameters are not finite after epoch 1.*" + named):

@@ -101,32 +101,6 @@ def test_models_that_read_no_gaps_are_not_concerned():
         trained(1e-6, rnn=tauflow.LSTM)
 
 
-@pytest.mark.parametrize(("horizon", "is_warned"), [(5.0, False), (4.0, True), (61.0, True)])
-def test_a_horizon_far_from_the_last_time_is_pointed_out(horizon, is_warned):
-    torch.manual_seed(0)
-    batch = tauflow.SequenceBatch(torch.randn(4, 6, 2), torch.randn(4, 1), dt=torch.ones(4, 6))
-    body = IPNet(2, 3, horizon=horizon, reference_points=4)
-    recipe = tauflow.Recipe(epochs=1, batch_size=4, select="last")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        tauflow.train(tauflow.SequenceModel(body, 1), train=batch, recipe=recipe, seed=0)
-    words = [str(warning.message) for warning in caught if warning.category is TimeUnitWarning]
-    assert bool(words) is is_warned
-    assert not is_warned or f"from 0 to {horizon:g}, its horizon" in words[0]
-    assert not is_warned or words[0].endswith("Build it with horizon=6.")
-    assert all(
-        warning.filename == __file__ for warning in caught if warning.category is TimeUnitWarning
-    )
-
-
-def test_what_other_modules_call_a_horizon_is_none():
-    rnn = tauflow.CfC(2, 3, backend="reference")
-    rnn.horizon = 1000  # rows to forecast
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trained(1.0, rnn=lambda *_, **__: rnn)
-
-
 def test_the_last_time_is_that_of_a_sample():
     dt = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 50.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
