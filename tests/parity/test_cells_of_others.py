@@ -336,7 +336,7 @@ def changed_in_place(cell, x, h, after):
 
 
 REFUSED = {
-    "dropout": (lambda cell, x, h, after: F.dropout(after, 0.5), "draws numbers"),
+    "noise": (lambda cell, x, h, after: after + torch.randn_like(after), "draws numbers"),
     "a buffer in place": (lambda cell, x, h, after: after + cell.count.add_(1), "lasts longer"),
     "a branch": (lambda cell, x, h, after: after if h.sum() > 0 else h + 1, "looks at numbers"),
     "a number": (lambda cell, x, h, after: after * float(cell.linear.bias[0]), "looks at numbers"),
@@ -386,11 +386,17 @@ def test_inference_mode_is_as_good():
     assert select_kernel(call, "auto") is not None
 
 
-def test_dropout_draws_at_every_step():
-    call = call_of(Leaky(change=lambda cell, x, h, after: F.dropout(after, 0.5, cell.training)))
-    assert "draws numbers" in get_kernels(call.cell)[0].unsupported_reason(call)
-    call.cell.eval()
-    assert select_kernel(call, "auto") is not None
+@pytest.mark.parametrize("probability", [0.3, 0.5, 1.0])
+def test_dropout_draws_what_the_plain_loop_draws(probability):
+    cell = Leaky(change=lambda cell, x, h, after: F.dropout(after, probability, cell.training))
+    call = call_of(cell, steps=30)
+    results = []
+    for run in (select_kernel(call, "numba").run, reference_loop, reference_loop):
+        torch.manual_seed(len(results) // 2)
+        results.append([*values_and_gradients(run, call), torch.rand(3)])
+    assert_close(*results[:2])
+    same = torch.equal(results[0][0], results[2][0])
+    assert same == (probability == 1.0)
 
 
 def test_hooks_of_a_users_part_are_called_at_every_step():

@@ -155,7 +155,42 @@ def test_steps_that_look_at_numbers_or_draw_some_are_not_traced():
     with pytest.raises(TracingError, match="looks at numbers"):
         capture_step(lambda h: module(h) if h.sum() > 0 else h, module, (), h)
     with pytest.raises(TracingError, match="draws numbers"):
-        capture_step(lambda h: torch.dropout(module(h), 0.5, train=True), module, (), h)
+        capture_step(lambda h: module(h) + torch.randn_like(h), module, (), h)
+
+
+DROPPED = [
+    ("cfc", {"backbone_dropout": 0.3}),
+    ("cfc", {"backbone_dropout": 0.5, "backbone_layers": 2, "dropout_first": False}),
+    ("cfc-mmrnn", {"backbone_dropout": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), DROPPED, ids=str)
+@pytest.mark.parametrize(("rows", "steps", "masked"), [(3, 5, False), (11, 12, True)])
+def test_units_dropped_are_those_of_the_plain_loop(name, options, rows, steps, masked):
+    call, results = call_of(name, rows, steps, options, masked=masked), []
+    for run in (reference_loop, run_traced, run_traced):
+        torch.manual_seed(5)
+        results.append([*values_and_gradients(run, call), torch.rand(3)])
+    assert_close(results[1], results[0])
+    assert_close(results[2], results[0])
+
+
+def test_a_look_for_a_trace_draws_nothing():
+    call = call_of("cfc", 3, 5, {"backbone_dropout": 0.3})
+    torch.manual_seed(5)
+    assert traced_unsupported_reason(call) is None
+    first = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), first)
+
+
+def test_a_compiler_is_left_to_draw_itself():
+    call = call_of("cfc", 3, 5, {"backbone_dropout": 0.3})
+    reason = traced_kernel._find_operator_unsupported_reason(call.cell._number)
+    assert "draws numbers" in reason
+    call.cell.eval()
+    assert traced_kernel._find_operator_unsupported_reason(call.cell._number) is None
 
 
 def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
@@ -170,7 +205,7 @@ def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
             return torch.tanh(h * self.w) * torch.exp(self.w) + self.w
 
     module, h = Twice(), torch.tensor([[0.2, 0.4], [1.0, -1.0]])
-    graph, values_of_trace, prelude = capture_step(module, module, (), h)
+    graph, values_of_trace, prelude, _ = capture_step(module, module, (), h)
     (expected,) = torch.autograd.grad(module(h).sum(), module.w)
     (gradient,) = torch.autograd.grad(graph.run([h], values_of_trace).sum(), module.w)
     torch.testing.assert_close(gradient, expected)

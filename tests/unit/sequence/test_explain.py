@@ -25,9 +25,9 @@ def test_it_names_what_serves_and_every_other(name, steps):
 
 
 def test_reasons_are_those_of_the_kernels():
-    rnn = tauflow.CfC(4, 6, backbone_layers=2, backbone_dropout=0.5)
-    x = torch.randn(2, 5, 4)
-    call = KernelCall(rnn.cell, x, torch.zeros(2, 6), torch.ones(2, 5, 1))
+    rnn = tauflow.CfC(4, 6).double()
+    x = torch.randn(2, 5, 4).double()
+    call = KernelCall(rnn.cell, x, x.new_zeros(2, 6), x.new_ones(2, 5, 1))
     reasons = {kernel.loop: kernel.reason for kernel in rnn.explain(x).kernels}
     for kernel in get_kernels(rnn.cell):
         if kernel.function.__name__ == "run_traced":

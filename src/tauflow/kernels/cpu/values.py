@@ -28,8 +28,8 @@ def to_pointer(context, address):
 def part(context, floats, start, size):
     """Return some floats of a row, as a slice does which is known to lie inside.
 
-    A slice costs numba most of the time that it takes to compile an instruction, and a step of a
-    few floats most of its own: it looks at both ends, and counts who holds the memory.
+    A slice clamps both ends and counts references. Both take longer than the arithmetic of a short
+    row, and much of the time in which numba compiles it.
     """
 
     def generate(context, builder, signature, values):

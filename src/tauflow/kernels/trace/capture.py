@@ -18,6 +18,7 @@ from .graph import (
     find_slots,
     find_tensors,
     list_needed_nodes,
+    move_to_inputs,
 )
 from .program import TracingError
 
@@ -41,6 +42,7 @@ class _CaptureMode(TorchDispatchMode):
         self.nodes: list[Node] = []
         self.captured: dict[int, tuple[Slot, Tensor]] = {}  # by identity
         self.parameter_ops = _ParameterOps(names)
+        self.draws: list[tuple[Slot, Draw]] = []
         self._slots: dict[Any, Slot] = {}  # by memory and strides
         self._storages: set[int] = set()
         self._given: set[int] = set()  # storages that the caller holds
@@ -80,7 +82,7 @@ class _CaptureMode(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in function.tags:
-            raise TracingError(f"{function} draws numbers")
+            return self._draw(function, args, kwargs)
         if not _READS_VALUES.isdisjoint(function.tags) and not _is_plain_index(function, args):
             raise TracingError(f"{function} looks at numbers, as branches and adaptive solvers do")
         if function._schema.is_mutable:
@@ -98,6 +100,19 @@ class _CaptureMode(TorchDispatchMode):
         else:
             self._add_node(function, args, kwargs, made)
         return out
+
+    def _draw(self, function: Any, args: Any, kwargs: Any) -> Tensor:
+        """Take what dropout draws as something that the step is given, and draw nothing now."""
+        storage = args[0].untyped_storage()._cdata
+        is_new = storage in self.parameter_ops.storages - self._storages
+        rows, kind = self._alive[0].shape[0], self._alive[0].dtype
+        is_rows = args[0].ndim == 2 and args[0].shape[0] == rows and args[0].dtype is kind
+        if function is not aten.bernoulli_.float or kwargs or not (is_new and is_rows):
+            raise TracingError(f"{function} draws numbers")
+        noise: Tensor = args[0]
+        probability = args[1] if len(args) > 1 else 0.5  # the default is left out
+        self.draws.append((self.register(noise), Draw(noise.shape[1], probability)))
+        return noise.fill_(1.0)
 
     def _check_mutation(self, function: Any, args: Any, kwargs: Any) -> None:
         """Refuse to write to what was there before the step, such as a buffer of the cell."""
@@ -230,19 +245,33 @@ def _make_view_key(tensor: Tensor) -> tuple[Any, ...]:
     return storage, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
+class Draw(NamedTuple):
+    """What dropout draws in a step.
+
+    Args:
+        width: numbers of a row.
+        probability: of a one among them, else they are zero.
+    """
+
+    width: int
+    probability: float
+
+
 class CapturedStep(NamedTuple):
     """What was seen of a step.
 
     Args:
-        graph: of the step.
+        graph: of the step; it is given what is drawn behind its inputs.
         captured: the tensors that it captured, with their own graphs.
         parameter_graph: how to make these without taking the step; ``None`` where that cannot be
             told.
+        draws: what is drawn, in order.
     """
 
     graph: Graph
     captured: list[Tensor]
     parameter_graph: ParameterGraph | None
+    draws: tuple[Draw, ...]
 
 
 def capture_step(
@@ -280,7 +309,10 @@ def capture_step(
     prelude = watcher.parameter_ops.parameter_graph(captured) if may_be else None
     if prelude is not None and not _are_equal(prelude.run(module, fixed), captured):
         prelude = None
-    return CapturedStep(Graph(tuple(watcher.nodes), slots, result), captured, prelude)
+    graph = Graph(tuple(watcher.nodes), slots, result)
+    if watcher.draws:
+        graph = move_to_inputs(graph, len(inputs), [slot for slot, _ in watcher.draws])
+    return CapturedStep(graph, captured, prelude, tuple(draw for _, draw in watcher.draws))
 
 
 class ForbidGradientChanges(TorchFunctionMode):

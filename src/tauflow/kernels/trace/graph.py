@@ -197,6 +197,23 @@ def absorb_parameter_nodes(
     return Graph(nodes, captured, result, constants_read), parameters
 
 
+def move_to_inputs(graph: Graph, inputs: int, slots: Sequence[Slot]) -> Graph:
+    """Return a graph that is given some of its tensors behind its inputs.
+
+    Args:
+        graph: the graph.
+        inputs: how many it has.
+        slots: of these tensors, in the order in which they are given.
+    """
+    places = {slot: Slot(inputs + number) for number, slot in enumerate(slots)}
+
+    def rename(slot: Slot) -> Slot:
+        moved = slot if slot.number < inputs else Slot(slot.number + len(slots))
+        return places.get(slot, moved)
+
+    return Graph(*(_rename_slots(part, rename) for part in graph))
+
+
 def _rename_slots(value: Any, rename: Callable[[Slot], Slot]) -> Any:
     if isinstance(value, Slot):
         return rename(value)

@@ -22,6 +22,7 @@ from tauflow.kernels.engine.torch_state import is_autocast_available
 
 from .capture import (
     CapturedStep,
+    Draw,
     ForbidGradientChanges,
     capture_step,
     tensor_metadata,
@@ -43,6 +44,7 @@ class TracedStep(NamedTuple):
         parameter_graph: how to make them without taking the step, if it can be told.
         axes: for each captured tensor how the step permutes its axes, or ``None``.
         lowered: what the backend made of it.
+        draws: what it draws, the last parts of what steps read.
         widths: of the parts of what steps read.
         dtypes: of these parts.
         reads: which of them it does read.
@@ -53,6 +55,7 @@ class TracedStep(NamedTuple):
     parameter_graph: ParameterGraph | None
     axes: tuple[Axes | None, ...]
     lowered: Any
+    draws: tuple[Draw, ...]
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
     reads: tuple[bool, ...]
@@ -92,14 +95,17 @@ class TraceCache:
     Args:
         lower: what the backend makes of one.
         is_absorbed: which operations on parameters alone are part of steps that hoist nothing.
+        draws: whether steps may drop units at random.
     """
 
     def __init__(
         self,
         lower: LowerStep,
         is_absorbed: Callable[[Node, Mapping[Slot, Tensor]], bool] = lambda node, values: False,
+        *,
+        draws: bool = False,
     ) -> None:
-        self.lower, self.is_absorbed = lower, is_absorbed
+        self.lower, self.is_absorbed, self.draws = lower, is_absorbed, draws
         self.traces: dict[Hashable, TracedStep] = {}
         self._unsupported_reasons: dict[Hashable, str | None] = {}
 
@@ -162,7 +168,11 @@ class TraceCache:
             if tensor_metadata(captured) == known.captured_metadata:
                 _store_latest(self.traces, key, known)
                 return known, captured
-        inputs, (graph, permuted, prelude) = _capture(call, config, steps, rows)
+        inputs, (graph, permuted, prelude, draws) = _capture(call, config, steps, rows)
+        if draws and not self.draws:
+            raise TracingError("it draws numbers")
+        inputs += [call.h.new_zeros(rows, draw.width) for draw in draws]
+        shapes += tuple((draw.width, call.h.dtype, False) for draw in draws)
         captured, axes = permuted, tuple[Axes | None, ...]([None] * len(permuted))
         if prelude is not None:
             if not steps.hoists:
@@ -183,7 +193,7 @@ class TraceCache:
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
         reads = tuple(Slot(number) in read for number in range(1, len(inputs)))
-        traced_step = TracedStep(graph, like, prelude, axes, made, widths, dtypes, reads)
+        traced_step = TracedStep(graph, like, prelude, axes, made, draws, widths, dtypes, reads)
         _store_latest(self.traces, key, traced_step)
         return traced_step, captured
 
@@ -252,6 +262,19 @@ def concat_step_inputs(call: KernelCall, parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(parts or [call.h.new_empty(*call.dt.shape[:2], 0)], dim=-1)
 
 
+def draw_for_steps(call: KernelCall, draws: Sequence[Draw]) -> list[Tensor]:
+    """Return what all steps of a call draw, (B, T, K) each.
+
+    Numbers are drawn step after step, so that they are those of the plain loop.
+    """
+    B, T, _ = call.x.shape
+    drawn = [call.h.new_empty(T, B, draw.width) for draw in draws]
+    for rows in zip(*drawn, strict=True):
+        for row, draw in zip(rows, draws, strict=True):
+            row.bernoulli_(draw.probability)
+    return [part.transpose(0, 1) for part in drawn]
+
+
 def get_autocast_dtype(like: Tensor) -> torch.dtype | None:
     """Return what products on a tensor's device are rounded to by autocast now, if they are."""
     device = like.device.type
@@ -296,7 +319,7 @@ def _find_untraceable_reason(
     call: KernelCall, config: ConfigKey, prepare_inputs: Callable[[KernelCall], object]
 ) -> str | None:
     try:
-        with bypass_saved_tensor_hooks():
+        with bypass_saved_tensor_hooks(), torch.random.fork_rng(devices=[]):
             prepare_inputs(call)
     except NotMeasuredError as error:
         return str(error)

@@ -53,6 +53,7 @@ from .trace_cache import (
     TracedStep,
     bypass_saved_tensor_hooks,
     concat_step_inputs,
+    draw_for_steps,
     run_traced_step,
 )
 
@@ -88,7 +89,7 @@ def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
     return is_view or (is_known and tensors[-1].numel() <= _MAX_ABSORBED_ENTRIES)
 
 
-INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
+INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed, draws=True)
 """The traces of these loops."""
 
 
@@ -131,7 +132,18 @@ def _find_operator_unsupported_reason(number: int) -> str | None:
     x, dt = torch.zeros(1, 1, cell.input_size), torch.ones(1, 1, 1)
     call = KernelCall(cell, x, torch.zeros(1, cell.state_size), dt)
     with torch.enable_grad():
-        return INTERPRETER_TRACES.unsupported_reason(call, (False, 1), _prepare_inputs)
+        return INTERPRETER_TRACES.unsupported_reason(call, (False, 1, "operator"), _prepare_fixed)
+
+
+def _prepare_fixed(call: KernelCall) -> None:
+    """Find the traces of a call whose steps draw nothing.
+
+    Raises:
+        TracingError: they do; a compiler would take the operator for one that does not.
+    """
+    config, _ = _prepare_inputs(call)
+    if any(trace.draws for trace in config.by_rows.values()):
+        raise TracingError("it draws numbers")
 
 
 _MAX_PLANNED = 64  # numbers of rows and threads, and what of a step's inputs learns
@@ -185,7 +197,7 @@ class PlannedTrace:
             self._plans.clear()
         sources = [_find_source(cell, trace) for trace in traces]
         parts, reads = steps.per_step, next(iter(traces)).reads
-        is_joined = len(parts) > 1 and all(
+        is_joined = len(parts) == len(reads) > 1 and all(
             part.dtype is call.h.dtype and (read or not part.requires_grad)
             for part, read in zip(parts, reads, strict=True)
         )
@@ -302,10 +314,11 @@ _NO_DT = torch.empty(1, 1, 0, device="cpu")  # time steps are among what steps r
 
 def _join_steps(call: KernelCall, parts: Sequence[Tensor], config: TraceConfig) -> Tensor:
     """Return what steps read, of which they get no gradient where they do not read it."""
-    reads = next(iter(config.by_rows.values())).reads
+    trace = next(iter(config.by_rows.values()))
+    parts = [*parts, *draw_for_steps(call, trace.draws)]
     parts = [
         part if read or not part.requires_grad else part.detach()
-        for part, read in zip(parts, reads, strict=True)
+        for part, read in zip(parts, trace.reads, strict=True)
     ]
     return concat_step_inputs(call, parts).contiguous()
 
