@@ -102,7 +102,7 @@ def _update_traces(sequence, b, t, decayed_traces, shares, q, after):
             after_k[j] = factor * (found_k[j] + shares_k[j] * (q[j] - found_k[j]))
 
 
-@kernel
+@kernel(is_launched=True)
 def ct_gru_forward(index, low, high, weights, activations, sequence):
     """Run the slice through all steps.
 
@@ -231,7 +231,7 @@ def _mix_traces(decayed_traces, shares, q, after):
             after_k[j] = found_k[j] + shares_k[j] * (q[j] - found_k[j])
 
 
-@kernel
+@kernel(is_launched=True)
 def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
     index, low, high, weights, activations, sequence, deltas
 ):

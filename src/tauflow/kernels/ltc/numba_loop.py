@@ -96,7 +96,7 @@ def run_forward(evaluate, low, high, samples, synapses, method, h, out, last, sa
     memory[0] = _ZERO  # so that it is kept until here
 
 
-@kernel
+@kernel(is_launched=True)
 def ltc_forward(index, low, high, samples, synapses, method, h, out, last, saved):
     """Run a slice of sequences of an LTC; see :func:`run_forward`."""
     memory_x, x = pack_synapses(arrange_conductances, synapses[0])
@@ -105,7 +105,7 @@ def ltc_forward(index, low, high, samples, synapses, method, h, out, last, saved
     memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
-@kernel
+@kernel(is_launched=True)
 def lrc_forward(index, low, high, samples, synapses, method, h, out, last, saved):
     """Run a slice of sequences of an LRC; see :func:`run_forward`."""
     memory_x, x = pack_synapses(arrange_weights, synapses[0])
@@ -271,7 +271,7 @@ def _get_slice_gradients(gradients, index, sensory, recurrent):
     return layout.SynapseGradients(h, u, dt, of_x, of_h, gradients.neurons[index], q)
 
 
-@kernel
+@kernel(is_launched=True)
 def ltc_backward(index, low, high, samples, synapses, method, saved, grad_outputs, gradients):
     """Run a slice of sequences of an LTC backwards, adding to the slice's own gradients.
 
@@ -294,7 +294,7 @@ def ltc_backward(index, low, high, samples, synapses, method, saved, grad_output
     memory_x[0], memory[0] = _ZERO, _ZERO
 
 
-@kernel
+@kernel(is_launched=True)
 def lrc_backward(index, low, high, samples, synapses, method, saved, grad_outputs, gradients):
     """Run a slice of sequences of an LRC backwards; see :func:`ltc_backward`."""
     memory_x, x = pack_synapses(arrange_weights, synapses[0])
