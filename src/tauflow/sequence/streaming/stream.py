@@ -16,7 +16,7 @@ from tauflow._internal.checks import (
 from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, make_step_engine
-from tauflow.kernels.cpu.binding import check_memory
+from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory
 
 from .parameter_watch import ParameterWatch
 from .parts import Array, StreamedModel, StreamParts, check_parts, pack_linear
@@ -290,20 +290,22 @@ class Stream:
     def _to_dt(self, dt: Dt) -> Array:
         """Return time steps as (B,) in the stream's own memory."""
         gaps = self._gaps
-        if dt.__class__ is float or dt.__class__ is int:
-            if not 0.0 <= dt <= self._longest:
-                raise self._invalid_dt_error(dt)
-            gaps.fill(dt)
-            return gaps
-        steps = _to_array(dt)
-        if steps.shape not in ((), (1,), gaps.shape) or steps.dtype.kind not in "fiu":
-            raise ArgumentError(
-                f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
-                f"{steps.shape} and dtype {steps.dtype}."
-            )
-        if not ((steps >= 0).all() and (steps <= self._longest).all()):
-            raise self._invalid_dt_error(steps)
-        gaps[...] = steps
+        if dt.__class__ is not float and dt.__class__ is not int:
+            steps = _to_array(dt)
+            if steps.shape not in ((), (1,), gaps.shape) or steps.dtype.kind not in "fiu":
+                raise ArgumentError(
+                    f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
+                    f"{steps.shape} and dtype {steps.dtype}."
+                )
+            if steps.size > 1:
+                if not ((steps >= 0).all() and (steps <= self._longest).all()):
+                    raise self._invalid_dt_error(steps)
+                gaps[...] = steps
+                return gaps
+            dt = steps.item()
+        if not 0.0 <= dt <= self._longest:
+            raise self._invalid_dt_error(dt)
+        gaps.fill(dt)
         return gaps
 
     def _check_observed(self, observed: Tensor | Array) -> Array:
@@ -373,7 +375,8 @@ class Stream:
 def _to_array(values: Any) -> Array:
     if not isinstance(values, Tensor):
         return np.asarray(values)
-    check_memory(values)
+    if values.data_ptr() < NULL_PAGE:
+        check_memory(values)
     array: Array = values.detach().numpy()
     return array
 
