@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tauflow.tabular.options import TableOptions
     from tauflow.tabular.read import from_table, read_csv
     from tauflow.tabular.schema import Schema
-    from tauflow.tabular.transform import transform_table
 
 _TABULAR = {
     "Schema": "schema",
@@ -20,7 +19,6 @@ _TABULAR = {
     "from_table": "read",
     "read_meds": "meds",
     "read_csv": "read",
-    "transform_table": "transform",
 }
 """Names of the package of tables, which is above this one."""
 
@@ -38,7 +36,6 @@ __all__ = [
     "read_csv",
     "read_meds",
     "register",
-    "transform_table",
     "write_task",
 ]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TauflowError, TimeError
+from tauflow.errors import ChecksumError, DataError, TauflowError, TimeError
 
 from .card import DatasetCard
 
@@ -42,8 +42,7 @@ def download_files(
     Raises:
         ChecksumError: the server sent other bytes than the published ones.
         DataError: it sent something that does not pass the check.
-        DataNotFoundError: the disk is full.
-        OSError: the connection failed, or the folder cannot be written.
+        OSError: the connection failed, or the folder cannot be written, as on a full disk.
     """
     published = [name for name in names if card.files[name]]
     others = [name for name in names if not card.files[name]]
@@ -53,14 +52,6 @@ def download_files(
             _download_and_check(card, others, folder, check)
     except TauflowError:
         raise
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DataNotFoundError(
-            f"{card.name}: the disk of {folder} is full. Free some space, or set {DATA_VARIABLE} "
-            f"to a directory elsewhere; then 'tauflow data get {card.name}' fetches the files "
-            "that are missing."
-        ) from error
     except ValueError as error:  # how pooch reports a wrong checksum
         raise ChecksumError(
             f"{card.name}: {card.base_url} sent other bytes than the published ones ({error}) "

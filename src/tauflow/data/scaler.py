@@ -1,6 +1,6 @@
 """Mean and standard deviation of columns, and values scaled by them: of tables and estimators."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-_BLOCK_SIZE = 1 << 18  # numbers that are computed with together
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,8 @@ class StandardScaler:
             columns: numbers, (R,) each, NaN where missing.
             weight: how much each row counts, (R,), not negative; by default all count alike.
         """
-        moments = [np.zeros((2, 0))]
-        for block in _join_complete_columns(columns) if weight is None else columns:
-            if block.ndim == 2:
-                moments.append(_compute_means_and_stds(block))
-            else:
-                moments.append(np.array([_compute_mean_and_std(block, weight)]).T)
-        return cls(*np.concatenate(moments, axis=1))
+        moments = [_compute_mean_and_std(column, weight) for column in columns]
+        return cls(*np.array(moments, np.float64).reshape(-1, 2).T)
 
     def check(self, columns: int) -> None:
         """Raise :class:`ValueError` unless they are those of so many columns, as :meth:`fit` has.
@@ -132,46 +125,6 @@ def subtract_exactly(values: NDArray[Any], centre: float) -> Floats:
     # Modulo 2^64, in which the difference fits.
     between = (values.astype(np.uint64) - np.uint64(offset % 2**64)).view(np.int64)
     return np.asarray(between - np.float64(centre - offset))
-
-
-def _join_complete_columns(columns: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Yield blocks, (C, R), of short columns in a row that lack no number, and others as they are.
-
-    Of many columns each would take longer to call functions for than to compute.
-    """
-    rows: list[NDArray[Any]] = []
-    for column in columns:
-        joins = column.dtype == np.float64 and 0 < 16 * column.size < _BLOCK_SIZE
-        joins = joins and not np.isnan(column).any()
-        full = rows and len(rows) * len(column) >= _BLOCK_SIZE
-        if rows and (not joins or full or len(column) != len(rows[0])):
-            yield np.stack(rows)
-            rows = []
-        if joins:
-            rows.append(column)
-        else:
-            yield column
-    if rows:
-        yield np.stack(rows)
-
-
-def _compute_means_and_stds(rows: Floats) -> Floats:
-    """Return what :func:`_compute_mean_and_std` does of each row, (2, C), to the last digit."""
-
-    def mean(values: Floats) -> Floats:
-        means: Floats = values.mean(axis=1, keepdims=True)
-        return means
-
-    first = rows[:, :1]
-    centre = first + mean(rows - first)
-    around = rows - centre
-    shift = mean(around)
-    exponent = np.frexp(np.abs(around).max(axis=1, keepdims=True))[1]
-    squares = np.ldexp(around - shift, -exponent) ** 2
-    scale = np.ldexp(np.sqrt(mean(squares)), exponent)
-    same = (rows == first).all(axis=1, keepdims=True)
-    both = [np.where(same, first, centre + shift), np.where(same, 0.0, scale)]
-    return np.stack([pair[:, 0] for pair in both])
 
 
 def _compute_mean_and_std(values: NDArray[Any], weight: Floats | None) -> tuple[float, float]:

@@ -280,12 +280,9 @@ def _broadcast_static(frame: Frame, column: str, options: TableOptions) -> Frame
         first_value, other = (
             frame.format_value(place, column)[:MAX_SHOWN_LENGTH] for place in (row, before)
         )
-        kinds = [""] * 2
-        if first_value == other:  # such as the number 32 and the text '32'
-            kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
         raise DataError(
-            f"{frame.describe_cell(row, column)} holds {first_value!r}{kinds[0]}, but "
-            f"{frame.describe_row(before)} of the same id holds {other!r}{kinds[1]}, and the "
+            f"{frame.describe_cell(row, column)} holds {first_value!r}, but "
+            f"{frame.describe_row(before)} of the same id holds {other!r}, and the "
             "column was said to be static. Correct it, or name it as a feature only."
         )
     return replace(frame, columns={**frame.columns, column: _take_rows(values, first[codes])})

@@ -130,20 +130,28 @@ class Schema(SchemaFields):
     ) -> SequenceBatch:
         """Return the sequences of a table, one for each id in the order of their first rows.
 
-        Columns, units and scales are those that were learned; see
-        :func:`tauflow.data.transform_table`, also for the other arguments.
+        Columns, units and scales are those that were learned; a column of targets or of groups is
+        neither needed nor read. Each id is one sequence, also where those of the training were cut
+        by time. Of next-step prediction all rows are there, the last one too; where the rows of the
+        training are all as far apart, so far ahead is what the model predicts.
+
+        ``observed`` says which features are missing, also where the training had no missing value:
+        models that do not take it then refuse the batch. Where inputs say so, it is left out.
 
         Args:
             table: as :func:`tauflow.data.from_table` takes it.
             targets: whether the table holds what is to be predicted, as y: to score answers, or to
                 go on training. Ids without a target are left out then; a forecast over a horizon
-                is made from windows, as in the training.
-            lead_time: see there.
-            delimiter: see there.
-            decimal: see there.
+                is made from windows, as in the training. Otherwise y means nothing.
+            lead_time: for next-step prediction with an input for the lead time: time from the last
+                row of each id to the one to predict, in the unit of the times, ``unit``.
+            delimiter: of the cells of a CSV file; by default that of the other table.
+            decimal: sign before the decimals of numbers that are text; by default as in the other.
 
         Raises:
-            ArgumentError: the schema is not fitted; see also there.
+            ArgumentError: the schema is not fitted; ``lead_time`` is missing or not needed; or
+                inputs say what was measured, but not of a feature that has missing values here.
+            UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
         """
         options = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
         return transform(self, table, targets=targets, **options)[1]

@@ -1,6 +1,5 @@
 """From the cells of a table to batches: scaled by the training split, padded, with their card."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count, format_span
-from tauflow._internal.time_precision import LONG_DT, SHORT_DT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.scaler import StandardScaler
@@ -35,7 +33,7 @@ from .sequences import Sequences, format_names
 from .shift import summarise, summarise_gaps
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .target import Target, build_target
-from .times import UNITS, resolve_unit
+from .times import UNITS, parse_duration
 from .windows import window_splits
 
 
@@ -105,7 +103,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, trained)
-    notes = _make_notes(split, schema, season, empty, seen)
+    notes = _make_notes(split, schema, empty, seen)
     notes += make_leak_notes(x, observed, target, parts["train"], schema)
     card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
     check_prediction_columns(schema)
@@ -225,23 +223,20 @@ def resolve_season(options: TableOptions, sequences: Sequences) -> int:
     """Return the rows of a season, 0 for none; a span of time is so many median time steps.
 
     Raises:
-        ArgumentError: it is no span of time, or not of whole rows.
-        UnknownNameError: there is no such unit.
+        ArgumentError: it is not of whole rows.
+        TimeError, UnknownNameError: it is no span of time, or there is no such unit.
     """
     season = options.season
     if not isinstance(season, str):
         return season or 0
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
-    if match is None or float(match[1]) == 0:
-        raise ArgumentError(f"season={season!r} is neither rows, 24, nor a span of time, '24h'.")
-    unit = resolve_unit(match[2], "season")
+    span = parse_duration("season", season)
     if sequences.unit not in UNITS:
         raise ArgumentError(
             f"season={season!r} is a span of time, and nothing says what times are counted in. Say "
             "so (time_unit='hours'), or give the season in rows."
         )
     gap = compute_median_dt(sequences)
-    rows = float(match[1]) * float(UNITS[unit] / UNITS[sequences.unit]) / gap
+    rows = float(span / UNITS[sequences.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
             f"season={season!r} is {rows:.4g} times the median time step, "
@@ -309,7 +304,7 @@ def _make_card(
 
 
 def _make_notes(
-    split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str], seen: Bools
+    split: TableSplits, schema: SchemaFields, empty: Sequence[str], seen: Bools
 ) -> list[str]:
     target = split.target
     sequences = target.sequences
@@ -319,24 +314,7 @@ def _make_notes(
         total = format_count(known.size, "target")
         notes.append(f"{(~known).sum()} of {total} are missing and do not count.")
     notes += split.notes
-    if season and target.is_next_step:
-        notes += _notes_on_season(season, split, schema)
     return [*notes, *_notes_on_inputs(schema, empty), *_notes_on_values(split, schema, seen)]
-
-
-def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
-    """Say so where no sequence of the test split is long enough to look a season back."""
-    target, longest = split.target, int(split.sequences["test"].lengths.max())
-    needed = season + 1 - min(target.horizon or 1, season)
-    if longest >= needed:
-        return []
-    advice = "Give longer sequences" if options.window is None else "Take longer windows (--window)"
-    return [
-        f"Warning: nothing is compared with values of a season, {format_count(season, 'row')}, "
-        "ago: that takes "
-        f"{format_count(needed, 'row')}, and the longest sequence of the test split has {longest}. "
-        f"{advice}."
-    ]
 
 
 def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:
@@ -389,10 +367,4 @@ def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> l
             f"A time step of 1 is {span}, the median of the training split (time_unit='auto')."
         )
         return [*notes, scaling]
-    gap = compute_median_dt(split.target.sequences)
-    if not SHORT_DT <= gap <= LONG_DT:
-        notes.append(
-            f"The median time step is {format_span(gap, schema.unit)}, far from the time constants "
-            "of about 1 that cells begin with: time_unit='auto' would make it 1."
-        )
     return notes

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_positive
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.errors import ArgumentError, DataError
 
@@ -122,58 +121,10 @@ class NewTable:
         return impute_with_indicators(batch, self.flagged, fill=self.fill)
 
 
-def transform_table(
-    data: TaskData,
-    table: Any,
-    *,
-    lead_time: float | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-) -> tuple[tuple[str, ...], SequenceBatch]:
-    """Read a table to predict in the same way as the table of ``data``.
-
-    Columns, units and scales are those of ``data``; a column of targets or of groups is neither
-    needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of
-    next-step prediction all rows are there, the last one too; where the rows of ``data`` are all as
-    far apart, so far ahead is what the model predicts, however far apart those of ``table`` are.
-
-    ``observed`` says which features are missing, also where ``data`` have no missing value: models
-    that do not take it then refuse the batch. Where inputs of ``data`` say so, it is left out.
-
-    Args:
-        data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
-        table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
-        lead_time: for next-step prediction with an input for the lead time: time from the last row
-            of each id to the one to predict, in the unit of the times, ``data.schema.unit``.
-        delimiter: character between the cells of a CSV file; by default that of the other table.
-        decimal: sign before the decimals of numbers that are text; by default as in the other.
-
-    Returns:
-        The ids, and one batch of their sequences, in which no target is marked as known; of one
-        target per id, y is 0 and means nothing.
-
-    Raises:
-        ArgumentError: ``data`` are not a table's; ``lead_time`` is missing or not needed; or inputs
-            of ``data`` say what was measured, but not of a feature that has missing values here.
-        UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
-    """
-    if not isinstance(data, TaskData):
-        raise ArgumentError(
-            f"data must be what from_table or read_csv returned, got {type(data).__name__}."
-        )
-    schema = data.schema
-    if schema is None:
-        raise ArgumentError(
-            f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
-        )
-    options = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
-    return transform(schema, table, **options)
-
-
 def transform(
     schema: SchemaFields, table: Any, **options: Any
 ) -> tuple[tuple[str, ...], SequenceBatch]:
-    """Return ids and sequences of a table; see :func:`transform_table`."""
+    """Return ids and sequences of a table; see :meth:`tauflow.data.Schema.transform`."""
     if not schema.is_fitted:
         raise ArgumentError(
             "the schema is not fitted, so that no scale is known. Fit it to the table of the "
@@ -197,7 +148,7 @@ def read_new_table(
     delimiter: str | None = None,
     decimal: str | None = None,
 ) -> NewTable:
-    """Read another table as :func:`transform_table` does, without padding it yet.
+    """Read another table as :func:`transform` does, without padding it yet.
 
     Args:
         schema: by which to read it.
@@ -205,7 +156,7 @@ def read_new_table(
         observed: whether the batches say which features are missing, where no inputs do.
         dtype: of the inputs, scaled in double precision.
         targets: whether to read what is to be predicted, too.
-        lead_time: see :func:`transform_table`.
+        lead_time: see :meth:`tauflow.data.Schema.transform`.
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
     """

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.predict import Predictor
+from tauflow.tabular.transform import transform
 
 pytest.importorskip("pyarrow")
 SAID = {"id": "patient", "time": "hours", "target": "level"}
@@ -48,8 +49,8 @@ def test_delimiter_and_decimals_are_of_each_table(learned, read, files):
     model, options = predictor(data), {} if read == learned else HOW.get(read, {})
     predictions, same = model.predict(files[read], **options), model.predict(files[learned])
     assert predictions.astype(same.dtypes).equals(same)
-    ids, batch = transform_table(data, files[read], **options)
-    again, others = transform_table(data, files[learned])
+    ids, batch = transform(data.schema, files[read], **options)
+    again, others = transform(data.schema, files[learned])
     assert ids == again
     assert torch.equal(batch.x, others.x)
 

@@ -4,6 +4,8 @@ import csv
 
 import numpy as np
 
+from tauflow.tabular.transform import transform
+
 NAN = float("nan")
 
 
@@ -19,6 +21,11 @@ def visits(**changes):
         "died": ["yes" if (row // 3) % 2 else "no" for row in rows],
     }
     return {**columns, **changes}
+
+
+def transform_table(data, table, **options):
+    """Return ids and the batch of another table than that of some data."""
+    return transform(data.schema, table, **options)
 
 
 def changed(column, row, value):

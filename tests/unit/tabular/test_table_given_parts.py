@@ -1,10 +1,10 @@
 """Parts that the user says: by lists of ids, or by a column."""
 
 import pytest
-from own_tables import changed, visits
+from own_tables import changed, transform_table, visits
 
 import tauflow
-from tauflow.data import from_table, transform_table
+from tauflow.data import from_table
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.predict import Predictor, load_predictor
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from own_tables import NAN, by_id, changed, unpadded, visits, write
+from own_tables import NAN, by_id, changed, transform_table, unpadded, visits, write
 
-from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.predict import Predictor
 from tauflow.tabular.options import BOOLEAN_LABELS, INTEGER_LABELS, TEXT_LABELS

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
-from own_tables import NAN, unpadded, visits, write
+from own_tables import NAN, transform_table, unpadded, visits, write
 
 import tauflow
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
-from tauflow.data import TableOptions, from_table, read_csv, transform_table
+from tauflow.data import TableOptions, from_table, read_csv
 from tauflow.errors import ArgumentError, DataError
 from tauflow.tabular.column_profile import find_missing_markers
 from tauflow.tabular.files import read_table

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from own_tables import NAN, by_id, changed, visits, write
+from own_tables import NAN, by_id, changed, transform_table, visits, write
 
 import tauflow
-from tauflow.data import from_table, load_task, transform_table
+from tauflow.data import from_table
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
@@ -32,11 +32,6 @@ def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
     assert (batch.y_mask is not None) == data.card.per_step
     file = write(tmp_path / "new.csv", without(table, target))
     assert torch.equal(transform_table(data, file)[1].x, batch.x)
-
-
-def test_what_is_no_data():
-    with pytest.raises(ArgumentError, match="what from_table or read_csv returned, got int"):
-        transform_table(5, visits())
 
 
 def test_sequences_of_any_length_are_scaled_by_the_old_table():
@@ -125,8 +120,6 @@ def test_columns_and_units_have_to_be_there():
     with pytest.raises(TimeError, match="'hours' are numbers, but dates in the other table"):
         transform_table(dated, visits())
     assert transform_table(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]
-    with pytest.raises(ArgumentError, match="is no table of your own"):
-        transform_table(load_task("pendulum", sizes=(2, 1, 1), steps=3), visits())
 
 
 def test_a_number_too_far_from_those_of_the_training_is_refused():

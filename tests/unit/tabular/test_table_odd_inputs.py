@@ -3,10 +3,10 @@
 import numpy as np
 import pandas
 import pytest
-from own_tables import visits
+from own_tables import transform_table, visits
 
-from tauflow.data import from_table, read_csv, transform_table
-from tauflow.errors import DataError, OptionError
+from tauflow.data import from_table, read_csv
+from tauflow.errors import OptionError
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 LEFT_OUT = "Saved index of a pandas frame, left out unless named:"
@@ -56,19 +56,3 @@ def test_unknown_options_are_named_with_the_right_one(function, wrong, advice):
     assert isinstance(error.value, TypeError)
     assert f"no option {wrong!r}" in str(error.value)
     assert advice in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("two", "shown"),
-    [
-        ([32, "32"], ("'32' (str)", "'32' (int)")),
-        ([True, "True"], ("'True' (str)", "'True' (bool)")),
-        ([1.5, "1.5"], ("'1.5' (str)", "'1.5' (float)")),
-        (["x", "y"], ("'y'", "'x'")),
-    ],
-)
-def test_a_static_number_and_the_text_of_it(two, shown):
-    age = [two[0]] * 2 + [two[1]] + [two[0]] * 33
-    with pytest.raises(DataError) as error:
-        from_table(visits(age=age), static=["age"], **SAID)
-    assert f"holds {shown[0]}, but row 0 of the same id holds {shown[1]}, and" in str(error.value)

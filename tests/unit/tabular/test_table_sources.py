@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_tables import NAN, changed, visits, write
+from own_tables import NAN, changed, transform_table, visits, write
 
 import tauflow.tabular.csv_file as csv_file
-from tauflow.data import Schema, TableOptions, from_table, read_csv, transform_table
+from tauflow.data import Schema, TableOptions, from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, MissingExtraError, TauflowError, TimeError
 from tauflow.tabular import options
 from tauflow.tabular.csv_file import read_csv_table

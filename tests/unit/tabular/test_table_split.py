@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from own_tables import NAN, changed, visits
+from own_tables import NAN, changed, transform_table, visits
 
-from tauflow.data import from_table, transform_table
+from tauflow.data import from_table
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.tabular.load import add_missing_indicators
 

@@ -5,9 +5,9 @@ import datetime
 import numpy as np
 import pandas
 import pytest
-from own_tables import by_id, visits, write
+from own_tables import by_id, transform_table, visits, write
 
-from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import TimeError
 from tauflow.tabular.time_formats import infer_time_formats
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from own_tables import by_id, changed, visits, write
+from own_tables import by_id, transform_table, visits, write
 
-from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import TimeError, UnknownNameError
 from tauflow.tabular.times import UNITS
 
@@ -233,15 +233,6 @@ def test_rows_are_sorted_on_request_alone():
         assert (part_again, steps_again) == (part, steps)
         torch.testing.assert_close(again.x, piece.x)
         assert again.dt.tolist() == piece.dt.tolist()
-
-
-def test_a_unit_far_from_the_time_constants_is_pointed_out():
-    assert "median time step is 2000 hours" in " ".join(
-        from_table(visits(hours=[0, 2000, 4000] * 12), time_unit=None, **SAID).card.notes
-    )
-    assert "The median time step" not in " ".join(
-        from_table(visits(**changed("a", 0, 3.0)), time_unit=None, **SAID).card.notes
-    )
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_tables import NAN, by_id, unpadded, visits, write
+from own_tables import NAN, by_id, transform_table, unpadded, visits, write
 
 import tauflow
-from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.predict import Predictor
 from tauflow.tabular.options import INTEGER_LABELS, TEXT_LABELS

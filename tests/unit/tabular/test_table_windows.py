@@ -6,11 +6,11 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from own_tables import NAN, visits
+from own_tables import NAN, transform_table, visits
 
 import tauflow
-from tauflow.data import from_table, transform_table
-from tauflow.errors import ArgumentError, DataError, ShiftWarning, UnknownNameError
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError, DataError, ShiftWarning, TimeError, UnknownNameError
 from tauflow.predict import Predictor
 from tauflow.runs.baselines import score_baselines
 from tauflow.training import METRICS
@@ -159,29 +159,11 @@ def test_a_season_may_be_a_span_of_time():
 
 
 @pytest.mark.parametrize(
-    ("window", "horizon", "season", "rows"),
-    [(7, None, 8, 8), (8, None, 8, None), (5, 2, 8, 7), (7, 2, 8, None), (1, 8, 8, None)],
-)
-def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, season, rows):
-    data = from_table(series(), time="t", window=window, horizon=horizon, season=season)
-    messages = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
-    names = [name for name, _ in score_baselines(data, "mse") if "seasonal" in name]
-    if rows is None:
-        assert (messages, len(names)) == ([], 1)
-    else:
-        assert (
-            f"takes {rows} rows, and the longest sequence of the test split has {window}"
-            in messages[0]
-        )
-        assert names == []
-
-
-@pytest.mark.parametrize(
     ("season", "more", "words"),
     [
         ("9 min", {}, "4.5 times the median time step"),
         ("8 moons", {}, "season='moons' is unknown"),
-        ("often", {}, "neither rows, 24, nor a span"),
+        ("often", {}, "expected a span of time"),
         ("8 min", {"time_unit": "auto"}, "nothing says what times are counted in"),
         ("8 min", {"time": None, "time_unit": "auto"}, "Name the column of times"),
     ],
@@ -189,7 +171,7 @@ def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, seaso
 def test_seasons_that_are_none(season, more, words):
     table = {"t": series()["t"], "a": series()["a"]}
     options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **more}
-    with pytest.raises((ArgumentError, UnknownNameError), match=words):
+    with pytest.raises((ArgumentError, TimeError, UnknownNameError), match=words):
         from_table(table, season=season, **options)
 
 
