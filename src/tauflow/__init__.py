@@ -1,8 +1,5 @@
 """Continuous-time recurrent neural networks for PyTorch."""
 
-from ._internal import import_path as _import_path  # noqa: F401  # before what could be shadowed
-
-# isort: split
 import importlib as _importlib
 from typing import Any as _Any
 

@@ -11,30 +11,27 @@ from contextlib import contextmanager
 from threading import Thread
 from types import FrameType
 
-from tauflow._internal.import_path import safe_path_of_children
-
 _POLL_SECONDS = 0.2  # seconds between two looks at whether the parent lives
 
 
 @contextmanager
 def worker_processes() -> Iterator[None]:
-    """Let worker processes begin as they should, and be cleared away where this one is stopped.
+    """Let worker processes be cleared away where this one is stopped.
 
     SIGTERM, by which batch systems and ``timeout`` stop a program, ends a process on the spot.
     Joblib's tracker then finds semaphores and folders in shared memory, removes them, and says so
     at length. Here it leads out of the block, as Ctrl-C does, and ends the program with code 143; a
     second one ends it on the spot.
     """
-    with safe_path_of_children():
-        ours = threading.current_thread() is threading.main_thread()  # none else may set handlers
-        if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            yield
-            return
-        signal.signal(signal.SIGTERM, _exit_on_signal)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ours = threading.current_thread() is threading.main_thread()  # none else may set handlers
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
