@@ -6,62 +6,12 @@ from typing import Any
 import numpy as np
 
 from .graph_passes import Item, Repeat
+from .operations import FUNCTIONS
 from .step_graph import Array, Ref, StepNode
 
 Values = dict[int, Array]
 """Lanes of each node, (B, count), by the node's id."""
 See = Callable[[StepNode, Array], None]
-
-
-def _sigmoid(x: Array) -> Array:
-    return 0.5 + 0.5 * np.tanh(0.5 * x)
-
-
-def _erf(x: Array) -> Array:
-    import torch
-
-    return torch.special.erf(torch.from_numpy(x)).numpy()  # type: ignore[no-any-return]
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "abs": np.abs,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "reciprocal": np.reciprocal,
-    "sin": np.sin,
-    "cos": np.cos,
-    "floor": np.floor,
-    "round": np.round,
-    "sign": np.sign,
-    "erf": _erf,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "softplus": lambda x: np.logaddexp(x, 0.0),
-    "gelu": lambda x: 0.5 * x * (1 + _erf(x / np.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "lt": lambda a, b: (a < b) * 1.0,
-    "le": lambda a, b: (a <= b) * 1.0,
-    "eq": lambda a, b: (a == b) * 1.0,
-    "isnan": lambda x: np.isnan(x) * 1.0,
-    "copy": lambda x: x,
-    "double": lambda x: x,
-    "single": lambda x: x.astype(np.float32).astype(np.float64),
-    "relax": lambda v, D, G, g, d: v + (D / G - v) * d * g / (1 + d * g),
-    "where": lambda c, a, b: np.where(c != 0, a, b),
-}
-"""Operations lane by lane."""
 
 
 def evaluate(

@@ -241,8 +241,6 @@ class FixedModel:
     ) -> None:
         self.body, self.sizes, self.outputs = body, sizes, outputs
         self.state_limit = state_limit
-        self.clamped = 0
-        self.clamps = 0
 
     def step(self, x: Array, dt_m: Array, dt_e: Array, h: Array, observed: Array) -> Array:
         """Return y (B, O), and write the state after the sample into h (B, S)."""
@@ -297,9 +295,6 @@ class FixedModel:
             result = run_table(op.values[0], value(op.args[0]), *op.numbers)
         else:
             result = NUMPY[op.name](*map(value, op.args), *op.numbers)
-        if op.name == "clamp":
-            self.clamped += int((np.abs(result) == op.numbers[0]).sum())
-            self.clamps += result.size
         _check_range(result)
         values[op.to] = result
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from tauflow.errors import ExportError
 
-from .evaluate import FUNCTIONS
 from .fixed_ops import INT16, INT17, Op
+from .operations import FUNCTIONS
 from .step_graph import Array, StepNode
 
 MAX_Q = 24

@@ -8,46 +8,8 @@ import numpy as np
 from .c_text import Constants, Printer, find_pattern, loop_width, show_place
 from .graph_passes import Item
 from .loops import Layout, Loop, Passes, Statement, make_layout
+from .operations import OPERATIONS
 from .step_graph import Array, Ref, StepGraph, StepNode
-
-_CALLS = [
-    "tanh",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sqrt",
-    "sin",
-    "cos",
-    "floor",
-    "erf",
-]  # of math.h, with an f behind
-_TEXTS = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "-{}",
-    "abs": "fabsf({})",
-    "round": "rintf({})",
-    "rsqrt": "1.0f / sqrtf({})",
-    "reciprocal": "1.0f / {}",
-    "relu": "{0} > 0.0f ? {0} : 0.0f",
-    "maximum": "{0} > {1} ? {0} : {1}",
-    "minimum": "{0} < {1} ? {0} : {1}",
-    "lt": "{} < {} ? 1.0f : 0.0f",
-    "le": "{} <= {} ? 1.0f : 0.0f",
-    "eq": "{} == {} ? 1.0f : 0.0f",
-    "where": "{} != 0.0f ? {} : {}",
-    "isnan": "isnan({}) ? 1.0f : 0.0f",
-    "sign": "(float)(({0} > 0.0f) - ({0} < 0.0f))",
-    "single": "(float){}",
-    "sigmoid": "1.0f / (1.0f + expf(-{}))",
-    "softplus": "{0} > 20.0f ? {0} : log1pf(expf({0}))",
-    "gelu": "0.5f * {0} * (1.0f + erff({0} * 0.707106781f))",
-    "gelu_tanh": "0.5f * {0} * (1.0f + tanhf(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0})))",
-}
-_TEXTS |= {name: f"{name}f({{}})" for name in _CALLS}
 
 
 def write_float_step(
@@ -171,9 +133,11 @@ class _FloatWriter:
         values = [self._read(ref, local) for ref in node.args]
         if node.is_double:
             return self._compute_double(node, values)
+        if node.op == "single":
+            return f"(float){values[0]}"
         if node.op == "pow":
             return f"powf({values[0]}, {show_float(node.number)})"
-        return _TEXTS[node.op].format(*values)
+        return OPERATIONS[node.op][1].format(*values)
 
     def _compute_double(self, node: StepNode, values: list[str]) -> str:
         for place, ref in enumerate(node.args):
@@ -181,7 +145,7 @@ class _FloatWriter:
                 values[place] = f"(double){values[place]}"
         if node.op == "double":
             return values[0]
-        text = re.sub(r"(\w)f\(", r"\1(", _TEXTS[node.op])
+        text = re.sub(r"(\w)f\(", r"\1(", OPERATIONS[node.op][1])
         return re.sub(r"(\d)f\b", r"\1", text).format(*values)
 
     def _write_product(self, node: StepNode, name: str) -> None:

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from tauflow.errors import ExportError
 
 from .lane_rules import RULES, Lanes, UnknownOperation
+from .operations import OPERATIONS
 from .step_graph import Array, Ref, StepGraph, StepNode
 
 
@@ -38,67 +39,20 @@ def build_step_graph(program: ExportedProgram) -> StepGraph:
         ) from error
 
 
-_MOVES = [
-    "unsqueeze",
-    "squeeze",
-    "view",
-    "reshape",
-    "expand",
-    "permute",
-    "transpose",
-    "t",
-    "slice",
-    "select",
-    "split_with_sizes",
-    "split",
-    "chunk",
-    "unbind",
+_COPIES = ("clone", "contiguous", "dropout", "lift_fresh_copy")
+_CASTS = ("to", "_to_copy")
+_MOVES = (
     "cat",
     "stack",
-    "flatten",
-    "unflatten",
-    "clone",
-    "alias",
-    "detach",
     "index_select",
-    "to",
-    "_to_copy",
-    "contiguous",
-    "dropout",
     "repeat",
     "flip",
     "roll",
-    "narrow",
     "lift_fresh_copy",
     "_unsafe_view",
-]
-_FILLS = ["zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"]
-_UNARY = [
-    "tanh",
-    "sigmoid",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "floor",
-    "round",
-    "sign",
-    "abs",
-    "neg",
-    "relu",
-    "erf",
-    "isnan",
-    "reciprocal",
-]
-_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum"}
-_BINARY |= {"minimum": "minimum", "lt": "lt", "le": "le", "eq": "eq", "__and__": "minimum"}
-_BINARY |= {"logical_and": "minimum", "bitwise_and": "minimum", "__or__": "maximum"}
-_BINARY |= {"logical_or": "maximum", "bitwise_or": "maximum"}
-_SWAPPED = {"gt": "lt", "ge": "le"}
+)
+"""Operations that move lanes, beside those whose results are views of what they read."""
+_FILLS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _MAX_RUNS = 16
 
 
@@ -144,23 +98,23 @@ class GraphBuilder:
             return None
         if name == "getitem":
             return args[0][args[1]]
-        if name in _MOVES:
-            return self._move(target, args, kwargs)
+        if name in _COPIES:
+            return args[0]
+        if name in _CASTS:
+            kinds = [v for v in (*args[1:], *kwargs.values()) if isinstance(v, torch.dtype)]
+            return self._cast(args[0], kinds[0]) if kinds else args[0]
         if name in _FILLS:
             like = torch.empty(args[0].ids.shape)
             kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "device", "layout")}
             return target(like, *args[1:], **kwargs)
-        if name in _UNARY:
-            return self.compute(name, args[0])
-        if name in _BINARY or name in _SWAPPED:
-            first, second = args[:2] if name in _BINARY else args[1::-1]
-            if (alpha := kwargs.get("alpha", args[2] if len(args) > 2 else 1)) != 1:
-                second = self.compute("mul", second, float(alpha))
-            return self.compute(_BINARY.get(name) or _SWAPPED[name], first, second)
+        if name in _MOVES or _is_view(target):
+            return self._move(target, args, kwargs)
         rule: Callable[..., Any] | None = getattr(RULES, name.strip("_"), None)
-        if rule is None:
-            raise UnknownOperation(str(target))
-        return rule(self, *args, **kwargs)
+        if rule is not None:
+            return rule(self, *args, **kwargs)
+        if name in OPERATIONS and not kwargs:
+            return self.compute(name, *args)
+        raise UnknownOperation(str(target))
 
     def _move(self, target: Any, args: Any, kwargs: Any) -> Any:
         def ids_of(value: Any) -> Any:
@@ -173,11 +127,6 @@ class GraphBuilder:
                 return Lanes(value.numpy())
             return [to_lanes(each) for each in value]
 
-        if target._opname in ("to", "_to_copy"):
-            kinds = [v for v in (*args[1:], *kwargs.values()) if isinstance(v, torch.dtype)]
-            return self._cast(args[0], kinds[0]) if kinds else args[0]
-        if target._opname in ("clone", "contiguous", "dropout"):
-            return args[0]
         return to_lanes(target(ids_of(args[0]), *args[1:], **kwargs))
 
     def _cast(self, x: Lanes, dtype: torch.dtype) -> Lanes:
@@ -296,6 +245,13 @@ class GraphBuilder:
         return self.add(
             StepNode("linear", len(bias), tuple(args), value=bias, tables=tuple(tables))
         )
+
+
+def _is_view(target: Any) -> bool:
+    """Whether the result of an operation is a view of its first operand, not written to."""
+    schema = getattr(target, "_schema", None)
+    alias = None if schema is None else schema.arguments[0].alias_info
+    return alias is not None and not alias.is_write
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -29,22 +29,42 @@ class _Rules:
     """Operations of more than one node, by name; each takes the builder first."""
 
     @staticmethod
+    def add(b: Any, x: Any, other: Any, alpha: float = 1) -> Any:
+        return b.compute("add", x, _multiply(b, other, alpha))
+
+    @staticmethod
+    def sub(b: Any, x: Any, other: Any, alpha: float = 1) -> Any:
+        return b.compute("sub", x, _multiply(b, other, alpha))
+
+    @staticmethod
     def rsub(b: Any, x: Any, other: Any, alpha: float = 1) -> Any:
-        return b.compute("sub", other, x if alpha == 1 else b.compute("mul", x, alpha))
+        return b.compute("sub", other, _multiply(b, x, alpha))
+
+    @staticmethod
+    def gt(b: Any, x: Any, other: Any) -> Any:
+        return b.compute("lt", other, x)
+
+    @staticmethod
+    def ge(b: Any, x: Any, other: Any) -> Any:
+        return b.compute("le", other, x)
 
     @staticmethod
     def ne(b: Any, x: Any, other: Any) -> Any:
         return b.compute("sub", 1.0, b.compute("eq", x, other))
 
     @staticmethod
+    def bitwise_and(b: Any, x: Any, other: Any) -> Any:
+        return b.compute("minimum", x, other)
+
+    @staticmethod
+    def bitwise_or(b: Any, x: Any, other: Any) -> Any:
+        return b.compute("maximum", x, other)
+
+    @staticmethod
     def bitwise_not(b: Any, x: Any) -> Any:
         return b.compute("sub", 1.0, x)
 
-    logical_not = bitwise_not
-
-    @staticmethod
-    def where(b: Any, condition: Any, x: Any, other: Any) -> Any:
-        return b.compute("where", condition, x, other)
+    logical_and, logical_or, logical_not = bitwise_and, bitwise_or, bitwise_not
 
     @staticmethod
     def lerp(b: Any, start: Any, end: Any, weight: Any) -> Any:
@@ -193,6 +213,10 @@ class _Rules:
         return Lanes(np.stack(parts).reshape(*ids.shape, rows.shape[1]))
 
 
+def _multiply(b: Any, x: Any, factor: float) -> Any:
+    return x if factor == 1 else b.compute("mul", x, float(factor))
+
+
 def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.ids.shape if isinstance(value, Lanes) else value.shape)
 
@@ -209,5 +233,7 @@ def _reduce(b: Any, op: str, x: Any, dim: Any, keepdim: bool) -> Any:
     return Lanes(lanes if keepdim else lanes.squeeze(tuple(axes)))
 
 
+setattr(_Rules, "and", _Rules.bitwise_and)
+setattr(_Rules, "or", _Rules.bitwise_or)
 RULES: Any = _Rules
 """Rules by the name of the operation."""
