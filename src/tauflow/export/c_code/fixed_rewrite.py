@@ -1,11 +1,11 @@
 """What a step's graph becomes before its numbers are integers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
 
-from .graph_passes import Item, Repeat
+from .graph_passes import Item, Repeat, drop_unused
 from .step_graph import Array, Ref, StepGraph, StepNode
 
 
@@ -108,25 +108,35 @@ def _affine_form(node: StepNode) -> tuple[Ref, Array, Array] | None:
     return (source, -scale, values) if is_swapped else (source, scale, -values)
 
 
-def find_soft(items: Sequence[Item]) -> set[int]:
+def find_soft(nodes: Sequence[StepNode]) -> set[int]:
     """Return the ids of numbers that are the time step times constants, which keep an exponent."""
     soft: set[int] = set()
-
-    def is_soft(ref: Ref) -> bool:
-        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
 
     def is_constant(ref: Ref) -> bool:
         return ref.node.op == "const" and bool((ref.constants > 0).all())
 
-    for node in walk_items(items):
+    for node in nodes:
         if node.count != 1 or node.op not in ("mul", "div"):
             continue
         first, second = node.args
-        if (is_soft(first) and is_constant(second)) or (
-            node.op == "mul" and is_constant(first) and is_soft(second)
+        if (is_gap(first, soft) and is_constant(second)) or (
+            node.op == "mul" and is_constant(first) and is_gap(second, soft)
         ):
             soft.add(id(node))
     return soft
+
+
+def is_gap(ref: Ref, soft: set[int]) -> bool:
+    """Whether it is the time step, or that times constants."""
+    return id(ref.node) in soft or ref.node.name == "dt"
+
+
+def rewrite_gaps(graph: StepGraph) -> None:
+    """Let the time step be multiplied last, and the semi-implicit step be one operation."""
+    for rule in (_split_gap_columns, _find_relaxation, _multiply_gap_last):
+        soft = find_soft(graph.nodes)
+        graph.nodes = [new for node in graph.nodes for new in rule(node, soft)]
+    drop_unused(graph)
 
 
 def walk_items(items: Sequence[Item]) -> list[StepNode]:
@@ -137,115 +147,75 @@ def walk_items(items: Sequence[Item]) -> list[StepNode]:
     return nodes
 
 
-def replace_nodes(items: list[Item], rule: Callable[[StepNode], list[StepNode]]) -> list[Item]:
-    """Return items with what a rule puts in the place of each node; its last node stays itself."""
-    new: list[Item] = []
-    for item in items:
-        if isinstance(item, Repeat):
-            item.nodes = walk_items(replace_nodes(list(item.nodes), rule))
-            new.append(item)
-        else:
-            new += rule(item)
-    return new
+def _split_gap_columns(node: StepNode, soft: set[int]) -> list[StepNode]:
+    """Take the time step, and other single numbers, out of a product: add its column times it."""
+
+    def is_single(ref: Ref) -> bool:
+        return is_gap(ref, soft) or (ref.node.count == 1 and ref.node.op not in ("input", "const"))
+
+    if node.op != "linear" or not any(map(is_single, node.args)):
+        return [node]
+    parts = list(zip(node.args, node.tables, strict=True))
+    args = tuple(ref for ref, _ in parts if not is_single(ref))
+    tables = tuple(table for ref, table in parts if not is_single(ref))
+    total = StepNode("linear", node.count, args, value=node.value, tables=tables)
+    new = [total]
+    for ref, table in parts:
+        if is_single(ref):
+            column = StepNode("const", node.count, value=table[:, 0])
+            lanes = Ref(ref.node, np.zeros(node.count, int))
+            term = StepNode("mul", node.count, (identity(column), lanes))
+            total = StepNode("add", node.count, (identity(total), identity(term)))
+            new += [term, total]
+    node.op, node.args, node.tables, node.value = "add", total.args, (), None
+    return [*new[:-1], node]
 
 
-def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule that takes the time step, and other single numbers, out of products.
-
-    Their columns times the number are added.
-    """
-
-    def is_single(node: StepNode) -> bool:
-        is_gap = node.name == "dt" or id(node) in soft
-        return is_gap or (node.count == 1 and node.op not in ("input", "const"))
-
-    def rule(node: StepNode) -> list[StepNode]:
-        if node.op != "linear":
-            return [node]
-        is_gap = [is_single(ref.node) for ref in node.args]
-        if not any(is_gap):
-            return [node]
-        new: list[StepNode] = []
-        parts = list(zip(node.args, node.tables, is_gap, strict=True))
-        total = StepNode(
-            "linear",
-            node.count,
-            tuple(ref for ref, _, gap in parts if not gap),
-            value=node.value,
-            tables=tuple(table for _, table, gap in parts if not gap),
-        )
-        new.append(total)
-        for ref, table, gap in parts:
-            if gap:
-                column = StepNode("const", node.count, value=table[:, 0])
-                lanes = Ref(ref.node, np.zeros(node.count, int))
-                product = StepNode("mul", node.count, (identity(column), lanes))
-                new.append(product)
-                total = StepNode("add", node.count, (identity(total), identity(product)))
-                new.append(total)
-        node.op, node.args, node.tables, node.value = "add", new[-1].args, (), None
-        return [*new[:-1], node]
-
-    return rule
-
-
-def multiply_gap_last(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule that turns (d a) b, of a time step d, into d (a b).
+def _multiply_gap_last(node: StepNode, soft: set[int]) -> list[StepNode]:
+    """Turn (d a) b, of a time step d, into d (a b).
 
     The format of a product with d leaves bits for longer time steps, which a further product would
     lack.
     """
-
-    def is_gap(ref: Ref) -> bool:
-        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
-
-    def rule(node: StepNode) -> list[StepNode]:
-        if node.op != "mul" or any(map(is_gap, node.args)):
-            return [node]
-        for scaled, other in (node.args, node.args[::-1]):
-            inner = scaled.node
-            if inner.op != "mul" or sum(map(is_gap, inner.args)) != 1:
-                continue
-            first, second = inner.args if is_gap(inner.args[0]) else inner.args[::-1]
-            product = StepNode("mul", node.count, (second.take(scaled.index), other))
-            node.args = (first.take(scaled.index), identity(product))
-            return [product, node]
+    if node.op != "mul" or any(is_gap(ref, soft) for ref in node.args):
         return [node]
+    for scaled, other in (node.args, node.args[::-1]):
+        inner = scaled.node
+        if inner.op != "mul" or sum(is_gap(ref, soft) for ref in inner.args) != 1:
+            continue
+        first, second = inner.args if is_gap(inner.args[0], soft) else inner.args[::-1]
+        product = StepNode("mul", node.count, (second.take(scaled.index), other))
+        node.args = (first.take(scaled.index), identity(product))
+        return [product, node]
+    return [node]
 
-    return rule
 
+def _find_relaxation(node: StepNode, soft: set[int]) -> list[StepNode]:
+    """Make (C v + d D) / (C + d G), the semi-implicit step, one node of v, D, G, G / C and d."""
 
-def find_relaxations(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule for (C v + d D) / (C + d G), the semi-implicit step: v, D, G, G / C and d."""
-
-    def is_gap(ref: Ref) -> bool:
-        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
-
-    def split_gap(ref: Ref, lanes: int) -> tuple[Ref, Ref] | None:
+    def split_gap(ref: Ref) -> tuple[Ref, Ref] | None:
         """Return d and the other factor."""
-        node = ref.node
-        if node.op != "mul" or not ref.is_identity or node.count != lanes:
+        if ref.node.op != "mul" or not ref.is_identity or ref.node.count != node.count:
             return None
-        first, second = node.args
-        return (first, second) if is_gap(first) else (second, first) if is_gap(second) else None
+        first, second = ref.node.args
+        if is_gap(first, soft):
+            return first, second
+        return (second, first) if is_gap(second, soft) else None
 
-    def rule(node: StepNode) -> list[StepNode]:
-        if node.op != "div" or any(r.node.op != "add" or not r.is_identity for r in node.args):
-            return [node]
-        top, bottom = (r.node.args for r in node.args)
-        for a, b in product((0, 1), repeat=2):
-            input_term, decay = split_gap(top[a], node.count), split_gap(bottom[b], node.count)
-            if input_term is None or decay is None or input_term[0].node is not decay[0].node:
-                continue
-            capacity = bottom[1 - b]
-            if capacity.node.op != "const" or not (capacity.constants > 0).all():
-                continue
-            v = _divide_out(top[1 - a], capacity, node.count)
-            if v is not None:
-                return _relax(node, v, input_term, decay, capacity)
+    if node.op != "div" or any(r.node.op != "add" or not r.is_identity for r in node.args):
         return [node]
-
-    return rule
+    top, bottom = (r.node.args for r in node.args)
+    for a, b in product((0, 1), repeat=2):
+        input_term, decay = split_gap(top[a]), split_gap(bottom[b])
+        if input_term is None or decay is None or input_term[0].node is not decay[0].node:
+            continue
+        capacity = bottom[1 - b]
+        if capacity.node.op != "const" or not (capacity.constants > 0).all():
+            continue
+        v = _divide_out(top[1 - a], capacity, node.count)
+        if v is not None:
+            return _relax(node, v, input_term, decay, capacity)
+    return [node]
 
 
 def _relax(
@@ -306,25 +276,3 @@ def add_copies(items: list[Item], needs_copy: Callable[[Ref], bool]) -> list[Ite
         return done
 
     return run(items)
-
-
-def drop_unused_items(items: list[Item], outputs: Mapping[str, list[Ref]]) -> list[Item]:
-    """Leave out nodes that nothing reads any longer."""
-    used = {id(ref.node) for refs in outputs.values() for ref in refs}
-    for item in items:
-        if isinstance(item, Repeat):
-            used |= {id(node) for _, node in item.carries}
-
-    def keep(part: list[Item]) -> list[Item]:
-        remaining: list[Item] = []
-        for item in reversed(part):
-            if isinstance(item, Repeat):
-                item.nodes = walk_items(keep(list(item.nodes)))
-                used.update(id(ref.node) for carry, _ in item.carries for ref in carry.args)
-                remaining.append(item)
-            elif id(item) in used:
-                used.update(id(ref.node) for ref in item.args)
-                remaining.append(item)
-        return remaining[::-1]
-
-    return keep(items)

@@ -12,20 +12,9 @@ from tauflow.errors import ExportError
 from .evaluate import evaluate
 from .fixed_code import Body, FixedModel, walk_fixed
 from .fixed_point import lower
-from .fixed_rewrite import (
-    add_copies,
-    drop_unused_items,
-    find_relaxations,
-    find_soft,
-    fold_affine,
-    multiply_gap_last,
-    replace_nodes,
-    scale_lanes,
-    split_gap_columns,
-    walk_items,
-)
+from .fixed_rewrite import add_copies, find_soft, fold_affine, rewrite_gaps, scale_lanes, walk_items
 from .fixed_values import MAX_Q, Formats, fit_q
-from .graph_passes import Item, Repeat, simplify
+from .graph_passes import Item, Repeat, find_repeats, fold_products
 from .loops import make_layout
 from .step_graph import Array, Ref, StepGraph, StepNode
 
@@ -175,8 +164,10 @@ def compile_fixed_step(
     y_offset = (y_mean * 2.0**y_q - y_zero) * 2.0**-Q15
     scale_lanes(graph, x_factor, x_offset, y_factor, y_offset)
     fold_affine(graph)
-    items = simplify(graph, fold_offsets=True)
-    items, soft = _rewrite(items, graph)
+    fold_products(graph, fold_offsets=True)
+    rewrite_gaps(graph)
+    soft = find_soft(graph.nodes)
+    items = find_repeats(graph)
     wide = _find_wide(items, wide_lanes)
     state_bits = 32 if wide_lanes.any() else 16
 
@@ -221,14 +212,6 @@ def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, A
     span = np.where(is_far, 4 * half, margin * np.maximum(np.abs(low), np.abs(high)))
     q = np.array([fit_q(v) for v in span])
     return q, np.where(is_far, np.rint(middle * 2.0**q), 0.0)
-
-
-def _rewrite(items: list[Item], graph: StepGraph) -> tuple[list[Item], set[int]]:
-    items = replace_nodes(items, split_gap_columns(find_soft(items)))
-    items = replace_nodes(items, find_relaxations(find_soft(items)))
-    items = replace_nodes(items, multiply_gap_last(find_soft(items)))
-    items = drop_unused_items(items, graph.outputs)
-    return items, find_soft(items)
 
 
 def _find_output_range(

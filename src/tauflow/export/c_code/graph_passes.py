@@ -40,11 +40,16 @@ def simplify(graph: StepGraph, *, fold_offsets: bool) -> list[Item]:
         fold_offsets: whether constants that are added before a product go into its bias, which
             costs digits where they are large.
     """
+    fold_products(graph, fold_offsets=fold_offsets)
+    return find_repeats(graph)
+
+
+def fold_products(graph: StepGraph, *, fold_offsets: bool) -> None:
+    """Drop what no output needs, split nodes by reader, and move constants into products."""
     drop_unused(graph)
     _split_by_reader(graph)
     while _fold_factors(graph, fold_offsets=fold_offsets):
         drop_unused(graph)
-    return _find_repeats(graph)
 
 
 def drop_unused(graph: StepGraph) -> None:
@@ -253,7 +258,7 @@ def _become_product(node: StepNode, args: Any, tables: Any, value: Array) -> Non
 # --- loops of sub-steps -------------------------------------------------------------------------
 
 
-def _find_repeats(graph: StepGraph) -> list[Item]:
+def find_repeats(graph: StepGraph) -> list[Item]:
     """Return the nodes in order, with runs of equal ones as loops."""
     nodes = [node for node in graph.nodes if node.op not in ("input", "const")]
     items: list[Item] = []
@@ -277,7 +282,7 @@ def _hash_nodes(nodes: list[StepNode]) -> Array:
     keys = []
     for node in nodes:
         args = tuple(
-            (id(ref.node) if ref.node.op == "const" else 0, ref.index.tobytes())
+            ref.constants.tobytes() if ref.node.op == "const" else ref.index.tobytes()
             for ref in node.args
         )
         value = b"" if node.value is None else node.value.tobytes()
@@ -329,8 +334,8 @@ def _make_repeat(
 
 def _reads_alike(refs: Sequence[Ref], at: Sequence[int], period: int) -> bool:
     """Whether every pass reads what is outside, or the same of itself."""
-    if at[0] < 0:
-        return all(ref.node is refs[0].node for ref in refs)
+    if at[0] < 0:  # of constants hashes have compared the values
+        return refs[0].node.op == "const" or all(ref.node is refs[0].node for ref in refs)
     return all(p == k * period + at[0] for k, p in enumerate(at))
 
 
