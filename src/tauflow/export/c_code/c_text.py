@@ -1,11 +1,10 @@
 """Pieces of C that floats and integers share: constants, places of lanes, loops."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from .loops import Loop
 from .step_graph import Array
 
 _WIDTH = 100
@@ -100,14 +99,14 @@ def show_place(
     return " + ".join(shown)
 
 
-def loop_width(loop: Loop) -> int:
-    """Return how many columns a loop has whose lanes are rows and columns, or 0."""
-    for statement in loop.statements:
-        refs = () if statement.node.op in ("linear", "lookup") else statement.reads
-        for ref in refs:
-            if (pattern := find_pattern(ref.index)) and pattern[3]:
-                return pattern[3]
-    return 0
+def find_width(indices: Iterable[Array | None]) -> int:
+    """Return how many columns a loop has whose lanes are rows and columns, or 0.
+
+    Args:
+        indices: the places that its statements read and write.
+    """
+    patterns = (find_pattern(index) for index in indices if index is not None)
+    return next((pattern[3] for pattern in patterns if pattern and pattern[3]), 0)
 
 
 class Printer:

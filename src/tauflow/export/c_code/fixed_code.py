@@ -1,93 +1,35 @@
 """Integers of a step as C, and as NumPy computes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tauflow.errors import ExportError
 
-from .c_text import Constants, Printer, find_pattern, show_place
+from .c_text import Constants, Printer, find_width, show_place
 from .fixed_ops import (
-    C_TEXTS,
-    EXP_TABLE,
-    HELPERS,
     INT17,
-    NEEDS,
-    NUMPY,
-    TANH_TABLE,
+    INTEGERS,
+    TABLE_BYTES,
     Op,
     clamp,
-    run_table,
+    list_helpers,
     scale_gap,
     shift_round,
 )
-from .fixed_values import FixedLoop, FixedPasses
+from .loops import Body, Passes
 from .step_graph import Array
-
-Body = Sequence[FixedLoop | FixedPasses]
-_DOT = """\
-/* The row of weights w, n of them, times z, and a bias; 16 bits of it, as often as m / 2^15 says */
-static int32_t dot_@B@(const int@B@_t *w, const int16_t *z, int n, int32_t sum) {
-    const int16_t *end = z + n;
-@DSP@    for (; end - z >= 8; w += 8, z += 8)
-        sum += (int32_t)w[0] * z[0] + (int32_t)w[1] * z[1] + (int32_t)w[2] * z[2] +
-               (int32_t)w[3] * z[3] + (int32_t)w[4] * z[4] + (int32_t)w[5] * z[5] +
-               (int32_t)w[6] * z[6] + (int32_t)w[7] * z[7];
-    while (z < end) sum += (int32_t)*w++ * *z++;
-    return sum;
-}
-"""
-_RESCALE = """\
-static int32_t rescale(int32_t sum, int s, int32_t m) {
-    return (clamp(shift_round(sum, s), 65535) * m + 16384) >> 15;
-}
-"""
-_DSP_HEAD = """\
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
-#include <arm_acle.h>
-#include <string.h>
-#define USE_DSP 1
-static uint32_t word(const void *at) { uint32_t v; memcpy(&v, at, 4); return v; }
-#endif
-"""
-_DSP = {
-    16: """\
-#ifdef USE_DSP
-    for (; end - z >= 4; w += 4, z += 4) {
-        sum = __smlad((int16x2_t)word(w), (int16x2_t)word(z), sum);
-        sum = __smlad((int16x2_t)word(w + 2), (int16x2_t)word(z + 2), sum);
-    }
-#endif
-""",
-    8: """\
-#ifdef USE_DSP
-    for (; end - z >= 4; w += 4, z += 4) {
-        uint32_t a = word(w), v = word(z), u = word(z + 2);
-        int16x2_t even = (int16x2_t)((v & 0xffffu) | (u << 16));
-        int16x2_t odd = (int16x2_t)((u & 0xffff0000u) | (v >> 16));
-        sum = __smlad(__sxtb16((int8x4_t)a), even, sum);
-        sum = __smlad(__sxtb16((int8x4_t)((a >> 8) | (a << 24))), odd, sum);
-    }
-#endif
-""",
-}
-"""Two products an instruction, equal bit for bit, as sums cannot overflow."""
-
-
-def walk_fixed(body: Body) -> list[FixedLoop]:
-    """Return all loops in order."""
-    loops = []
-    for item in body:
-        loops += [item] if isinstance(item, FixedLoop) else walk_fixed(item.body)
-    return loops
-
 
 # --- C ------------------------------------------------------------------------------------------
 
 
 def write_fixed_step(
-    body: Body, sizes: Mapping[str, int], types: Mapping[str, str], prefix: str, weight_bits: int
+    body: Body[Op],
+    sizes: Mapping[str, int],
+    types: Mapping[str, str],
+    prefix: str,
+    weight_bits: int,
 ) -> tuple[str, str, str, int]:
     """Return helper functions, constants and the body of a step, and the bytes of the constants.
 
@@ -104,28 +46,10 @@ def write_fixed_step(
     text = "\n".join(writer.out.lines)
     used = [v for v in ("i", "r", "c") if f"({v} = " in text or f"= {v} = " in text]
     lines += [f"    int {', '.join(used)};"] if used else []
-    names = {op.name for loop in walk_fixed(body) for op in loop.ops}
-    helpers = _write_helpers(names, weight_bits)
-    size = writer.constants.size + (514 if names & {"tanh", "sigmoid"} else 0)
-    size += 358 if "exp" in names else 0
-    return helpers, "\n".join(writer.constants.lines), "\n".join([*lines, text]), size
-
-
-def _write_helpers(names: set[str], bits: int) -> str:
-    needed = {helper for name in names for helper in NEEDS.get(name, ())}
-    parts = []
-    if "dot" in names:
-        needed |= {"shift_round", "clamp"}
-        parts.append(_DSP_HEAD)
-    for name, c_type, table in (("tanh", "int16_t", TANH_TABLE), ("exp", "uint16_t", EXP_TABLE)):
-        if f"{name}_q" in needed:
-            constants = Constants("")
-            constants.add(c_type, table)
-            parts.append(constants.lines[0].replace("_0[", f"{name}_table[") + "\n")
-    parts += [text for name, text in HELPERS.items() if name in needed]
-    if "dot" in names:
-        parts += [_DOT.replace("@B@", str(bits)).replace("@DSP@", _DSP[bits]), _RESCALE]
-    return "\n".join(parts)
+    helpers = list_helpers(text)
+    size = writer.constants.size + sum(TABLE_BYTES.get(name, 0) for name in helpers)
+    code = "\n".join(helpers.values())
+    return code, "\n".join(writer.constants.lines), "\n".join([*lines, text]), size
 
 
 class _FixedWriter:
@@ -134,17 +58,17 @@ class _FixedWriter:
         self.width = 0
         self.tables: dict[str, str] = {}
 
-    def write(self, body: Body, depth: int = 0) -> None:
+    def write(self, body: Body[Op], depth: int = 0) -> None:
         for item in body:
-            if isinstance(item, FixedPasses):
+            if isinstance(item, Passes):
                 name = "nmk"[depth]
                 self.out.put(f"for (int {name} = 0; {name} < {item.times}; {name}++) {{")
                 self.write(item.body, depth + 1)
                 self.out.put("}")
                 continue
-            self.width = _find_width(item)
+            self.width = find_width(op.index for op in item.statements if op.name != "dot")
             braces = self.out.open_loop(item.count, self.width)
-            for op in item.ops:
+            for op in item.statements:
                 self._write_op(op, item.count)
             self.out.close(braces)
 
@@ -171,7 +95,7 @@ class _FixedWriter:
         else:
             numbers = {f"n{k}": n for k, n in enumerate(op.numbers)}
             table = self._table(op.values[0], "int16_t") if op.values else ""
-            text = C_TEXTS[op.name].format(*args, **numbers, array=table)
+            text = INTEGERS[op.name][1].format(*args, **numbers, array=table)
             self.out.put(f"const int32_t {op.to} = {text};")
 
     def _cast(self, op: Op) -> str:
@@ -214,15 +138,6 @@ def _array_name(array: str) -> str:
     return "h" if array in ("h_in", "h_out") else array
 
 
-def _find_width(loop: FixedLoop) -> int:
-    for op in loop.ops:
-        if op.index is not None and op.name != "dot":
-            pattern = find_pattern(op.index)
-            if pattern and pattern[3]:
-                return pattern[3]
-    return 0
-
-
 # --- NumPy --------------------------------------------------------------------------------------
 
 
@@ -237,7 +152,7 @@ class FixedModel:
     """
 
     def __init__(
-        self, body: Body, sizes: Mapping[str, int], outputs: int, state_limit: Array
+        self, body: Body[Op], sizes: Mapping[str, int], outputs: int, state_limit: Array
     ) -> None:
         self.body, self.sizes, self.outputs = body, sizes, outputs
         self.state_limit = state_limit
@@ -253,13 +168,13 @@ class FixedModel:
         self._run(self.body, arrays, values)
         return arrays["y"]
 
-    def _run(self, body: Body, arrays: dict[str, Array], values: dict[str, Array]) -> None:
+    def _run(self, body: Body[Op], arrays: dict[str, Array], values: dict[str, Array]) -> None:
         for item in body:
-            if isinstance(item, FixedPasses):
+            if isinstance(item, Passes):
                 for _ in range(item.times):
                     self._run(item.body, arrays, values)
                 continue
-            for op in item.ops:
+            for op in item.statements:
                 self._run_op(op, arrays, values)
 
     def _run_op(self, op: Op, arrays: dict[str, Array], values: dict[str, Array]) -> None:
@@ -291,10 +206,8 @@ class FixedModel:
             total = arrays[op.array][:, op.index] @ w.T + b
             _check_range(total)
             result = (clamp(shift_round(total, s), INT17) * m + 16384) >> 15
-        elif op.name == "table":
-            result = run_table(op.values[0], value(op.args[0]), *op.numbers)
         else:
-            result = NUMPY[op.name](*map(value, op.args), *op.numbers)
+            result = INTEGERS[op.name][0](*op.values, *map(value, op.args), *op.numbers)
         _check_range(result)
         values[op.to] = result
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .c_text import wrap
 from .step_graph import Array
 
 TANH_Q, SIGMOID_Q = 12, 11
@@ -33,34 +34,34 @@ class Op:
     values: tuple[Array, ...] = ()
 
 
-C_TEXTS = {
-    "shl": "{0} * {n0}",
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "neg": "-{0}",
-    "abs": "{0} < 0 ? -{0} : {0}",
-    "maximum": "{0} > {1} ? {0} : {1}",
-    "minimum": "{0} < {1} ? {0} : {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "eq": "{0} == {1}",
-    "sign": "({0} > 0) - ({0} < 0)",
-    "where": "{0} != 0 ? {1} : {2}",
-    "floor": "{0} >> {n0}",
-    "shr": "shift_round({0}, {n0})",
-    "half": "({0} + {n1}) >> {n0}",
-    "clamp": "clamp({0}, {n0})",
-    "tanh": "tanh_q({0})",
-    "sigmoid": "sigmoid_q({0})",
-    "exp": "exp_q({0}, {n0}, {n1})",
-    "table": "table_q({array}, {0} + {n0}, {n1})",
-    "times": "times({0}, {1}, {n0} - {2}, {n1})",
-    "fixed": "times(1, {0}, {n0} - {1}, {n1})",
-    "divide": "divide({0}, {1}, {n0}, {n1})",
-    "relax": "relax({0}, {1}, {2}, {3}, {n0} - {4}, {n1})",
-}
-"""Text of an operation; n0, n1 are its numbers."""
+def _table(c_type: str, name: str, values: Array) -> str:
+    entries = ", ".join(map(str, values.tolist()))
+    return wrap(f"static const {c_type} {name}[{len(values)}] = {{{entries}}};") + "\n"
+
+
+def _dot(bits: int, dsp: str) -> str:
+    """Return a product of two rows; with ``dsp`` two products an instruction, equal bit for bit."""
+    return f"""\
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#include <arm_acle.h>
+#include <string.h>
+#define USE_DSP 1
+static uint32_t word(const void *at) {{ uint32_t v; memcpy(&v, at, 4); return v; }}
+#endif
+/* The row of weights w, n of them, times z, and a bias; sums cannot overflow */
+static int32_t dot_{bits}(const int{bits}_t *w, const int16_t *z, int n, int32_t sum) {{
+    const int16_t *end = z + n;
+#ifdef USE_DSP
+{dsp}#endif
+    for (; end - z >= 8; w += 8, z += 8)
+        sum += (int32_t)w[0] * z[0] + (int32_t)w[1] * z[1] + (int32_t)w[2] * z[2] +
+               (int32_t)w[3] * z[3] + (int32_t)w[4] * z[4] + (int32_t)w[5] * z[5] +
+               (int32_t)w[6] * z[6] + (int32_t)w[7] * z[7];
+    while (z < end) sum += (int32_t)*w++ * *z++;
+    return sum;
+}}
+"""
+
 
 HELPERS: dict[str, str] = {
     "shift_round": """\
@@ -71,7 +72,8 @@ static int32_t shift_round(int32_t v, int s) { /* v / 2^s to the nearest, halves
     "clamp": """\
 static int32_t clamp(int32_t v, int32_t most) { return v > most ? most : v < -most ? -most : v; }
 """,
-    "tanh_q": """\
+    "tanh_q": _table("int16_t", "tanh_table", TANH_TABLE)
+    + """\
 /* tanh(z / 4096) and sigmoid(z / 2048), times 32768; linear between 257 entries */
 static int32_t tanh_q(int32_t z) {
     int32_t a = clamp(z < 0 ? -z : z, 32767), at = a >> 7, low = tanh_table[at];
@@ -82,7 +84,8 @@ static int32_t tanh_q(int32_t z) {
     "sigmoid_q": """\
 static int32_t sigmoid_q(int32_t z) { return (32768 + tanh_q(z)) >> 1; }
 """,
-    "exp_q": """\
+    "exp_q": _table("uint16_t", "exp_table", EXP_TABLE)
+    + """\
 /* exp(x / 65536) 2^q, no larger than most, of |x| < 2^20 */
 static int32_t exp_q(int32_t x, int q, int32_t most) {
     int32_t n = ((x >> 5) * 1477) >> 21, f = x - n * 45426, low;
@@ -179,22 +182,45 @@ static int scale_gap(int32_t *m, int e, int32_t factor, int exponent) {
     return e;
 }
 """,
+    "dot_16": _dot(
+        16,
+        """\
+    for (; end - z >= 4; w += 4, z += 4) {
+        sum = __smlad((int16x2_t)word(w), (int16x2_t)word(z), sum);
+        sum = __smlad((int16x2_t)word(w + 2), (int16x2_t)word(z + 2), sum);
+    }
+""",
+    ),
+    "dot_8": _dot(
+        8,
+        """\
+    for (; end - z >= 4; w += 4, z += 4) {
+        uint32_t a = word(w), v = word(z), u = word(z + 2);
+        int16x2_t even = (int16x2_t)((v & 0xffffu) | (u << 16));
+        int16x2_t odd = (int16x2_t)((u & 0xffff0000u) | (v >> 16));
+        sum = __smlad(__sxtb16((int8x4_t)a), even, sum);
+        sum = __smlad(__sxtb16((int8x4_t)((a >> 8) | (a << 24))), odd, sum);
+    }
+""",
+    ),
+    "rescale": """\
+static int32_t rescale(int32_t sum, int s, int32_t m) {
+    return (clamp(shift_round(sum, s), 65535) * m + 16384) >> 15;
 }
-NEEDS = {
-    "shr": ("shift_round",),
-    "clamp": ("clamp",),
-    "tanh": ("clamp", "tanh_q"),
-    "sigmoid": ("clamp", "tanh_q", "sigmoid_q"),
-    "table": ("table_q",),
-    "exp": ("shift_round", "clamp", "exp_q"),
-    "times": ("shift_round", "clamp", "times"),
-    "fixed": ("shift_round", "clamp", "times"),
-    "divide": ("normalise", "divide"),
-    "relax": ("shift_round", "clamp", "normalise", "relax"),
-    "rescale": ("shift_round", "clamp"),
-    "scale_gap": ("scale_gap",),
+""",
 }
-"""Functions of C that an operation calls."""
+"""Functions of C, each behind those that it calls."""
+TABLE_BYTES = {"tanh_q": 2 * len(TANH_TABLE), "exp_q": 2 * len(EXP_TABLE)}
+"""Bytes of the table that a function has."""
+
+
+def list_helpers(text: str) -> dict[str, str]:
+    """Return the functions that a text of C calls, and those that these call, by name in order."""
+    used: dict[str, str] = {}
+    for name, code in reversed(HELPERS.items()):
+        if f"{name}(" in text:
+            used[name], text = code, text + code
+    return dict(reversed(used.items()))
 
 
 def shift_round(v: Array, s: Any) -> Array:
@@ -229,11 +255,12 @@ def _exp(x: Array, q: int, most: int) -> Array:
     return np.where(s < 0, clamp(shift_round(low, np.clip(-s, 0, 31)), most), up)
 
 
-def _table(table: Array, v: Array, shift: int) -> Array:
-    v = np.clip(v, 0, (256 << shift) - 1)
-    low = table[v >> shift]
+def run_table(table: Array, v: Array, low: int, shift: int) -> Array:
+    """Return what a table holds of v + low."""
+    v = np.clip(v + low, 0, (256 << shift) - 1)
+    first = table[v >> shift]
     part = (v & ((1 << shift) - 1)) >> max(shift - 14, 0)
-    values: Array = low + (((table[(v >> shift) + 1] - low) * part) >> min(shift, 14))
+    values: Array = first + (((table[(v >> shift) + 1] - first) * part) >> min(shift, 14))
     return values
 
 
@@ -285,38 +312,43 @@ def _relax(v: Array, e: Array, g: Array, m: Array, shift: Array, most: int) -> A
     return np.where((g <= 0) | (m == 0), v, moved)
 
 
-NUMPY: dict[str, Callable[..., Any]] = {
-    "shl": lambda a, n: a * n,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "neg": lambda a: -a,
-    "abs": np.abs,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "lt": lambda a, b: (a < b).astype(np.int64),
-    "le": lambda a, b: (a <= b).astype(np.int64),
-    "eq": lambda a, b: (a == b).astype(np.int64),
-    "sign": np.sign,
-    "where": lambda c, a, b: np.where(c != 0, a, b),
-    "floor": lambda a, n: a >> n,
-    "shr": shift_round,
-    "half": lambda a, n, half: (a + half) >> n,
-    "clamp": clamp,
-    "tanh": _tanh,
-    "sigmoid": lambda z: (32768 + _tanh(z)) >> 1,
-    "exp": _exp,
-    "times": lambda a, m, e, n, most: _times(a, m, n - e, most),
-    "fixed": lambda m, e, n, most: _times(np.int64(1), m, n - e, most),
-    "divide": _divide,
-    "relax": lambda v, e, g, m, x, n, most: _relax(v, e, g, m, n - x, most),
+INTEGERS: dict[str, tuple[Callable[..., Any], str]] = {
+    "shl": (lambda a, n: a * n, "{0} * {n0}"),
+    "add": (lambda a, b: a + b, "{0} + {1}"),
+    "sub": (lambda a, b: a - b, "{0} - {1}"),
+    "mul": (lambda a, b: a * b, "{0} * {1}"),
+    "neg": (lambda a: -a, "-{0}"),
+    "abs": (np.abs, "{0} < 0 ? -{0} : {0}"),
+    "maximum": (np.maximum, "{0} > {1} ? {0} : {1}"),
+    "minimum": (np.minimum, "{0} < {1} ? {0} : {1}"),
+    "lt": (lambda a, b: (a < b).astype(np.int64), "{0} < {1}"),
+    "le": (lambda a, b: (a <= b).astype(np.int64), "{0} <= {1}"),
+    "eq": (lambda a, b: (a == b).astype(np.int64), "{0} == {1}"),
+    "sign": (np.sign, "({0} > 0) - ({0} < 0)"),
+    "where": (lambda c, a, b: np.where(c != 0, a, b), "{0} != 0 ? {1} : {2}"),
+    "floor": (lambda a, n: a >> n, "{0} >> {n0}"),
+    "shr": (shift_round, "shift_round({0}, {n0})"),
+    "half": (lambda a, n, half: (a + half) >> n, "({0} + {n1}) >> {n0}"),
+    "clamp": (clamp, "clamp({0}, {n0})"),
+    "tanh": (_tanh, "tanh_q({0})"),
+    "sigmoid": (lambda z: (32768 + _tanh(z)) >> 1, "sigmoid_q({0})"),
+    "exp": (_exp, "exp_q({0}, {n0}, {n1})"),
+    "table": (run_table, "table_q({array}, {0} + {n0}, {n1})"),
+    "times": (
+        lambda a, m, e, n, most: _times(a, m, n - e, most),
+        "times({0}, {1}, {n0} - {2}, {n1})",
+    ),
+    "fixed": (
+        lambda m, e, n, most: _times(np.int64(1), m, n - e, most),
+        "times(1, {0}, {n0} - {1}, {n1})",
+    ),
+    "divide": (_divide, "divide({0}, {1}, {n0}, {n1})"),
+    "relax": (
+        lambda v, e, g, m, x, n, most: _relax(v, e, g, m, n - x, most),
+        "relax({0}, {1}, {2}, {3}, {n0} - {4}, {n1})",
+    ),
 }
-"""What an operation computes: operands, then numbers."""
-
-
-def run_table(table: Array, v: Array, low: int, shift: int) -> Array:
-    """Return what a table holds of v + low."""
-    return _table(table, v + low, shift)
+"""What an operation computes of operands and then numbers, and its C, where n0, n1 are numbers."""
 
 
 def scale_gap(m: Array, e: Array, factor: int, exponent: int) -> tuple[Array, Array]:

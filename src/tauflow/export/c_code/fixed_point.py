@@ -1,18 +1,16 @@
 """Lower the nodes of a step to operations on integers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tauflow.errors import ExportError
 
-from .fixed_ops import INT16, INT17, INT31, SIGMOID_Q, TANH_Q
+from .fixed_ops import INT16, INT17, INT31, SIGMOID_Q, TANH_Q, Op
 from .fixed_values import (
     MAX_Q,
     OVERFLOW,
     Emitter,
-    FixedLoop,
-    FixedPasses,
     FixedValue,
     Formats,
     drop_unread,
@@ -21,7 +19,7 @@ from .fixed_values import (
     quantise_rows,
     split_factor,
 )
-from .loops import Layout, Loop, Passes, Statement
+from .loops import Body, Layout, Loop, Passes, Statement
 from .step_graph import Array, Ref, StepNode
 
 _TABLES = (
@@ -31,7 +29,7 @@ _TABLES = (
 _LONGER = 1024.0
 
 
-def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
+def lower(layout: Layout, formats: Formats) -> Body[Op]:
     """Return the operations of all loops.
 
     Raises:
@@ -62,11 +60,11 @@ class _Lowering(Emitter):
             **{"where": self._where, "copy": self._copy_lane, "relax": self._relax},
         }
 
-    def run(self, body: Sequence[Loop | Passes]) -> list[FixedLoop | FixedPasses]:
-        done: list[FixedLoop | FixedPasses] = []
+    def run(self, body: Body[Statement]) -> Body[Op]:
+        done: Body[Op] = []
         for item in body:
             if isinstance(item, Loop):
-                self.loop = FixedLoop(item.count)
+                self.loop = Loop(item.count)
                 self.local = dict(self.scalars)
                 for statement in item.statements:
                     self._lower_statement(statement)
@@ -83,11 +81,11 @@ class _Lowering(Emitter):
                 for carry, node in item.carries
                 if id(carry) not in item.shared
             ]
-            done.append(FixedPasses(item.times, inner))
-        return [item for item in done if isinstance(item, FixedPasses) or item.ops]
+            done.append(Passes(item.times, inner))
+        return [item for item in done if isinstance(item, Passes) or item.statements]
 
-    def _copy(self, carry: StepNode, source: StepNode) -> FixedLoop:
-        self.loop, self.local = FixedLoop(carry.count), {}
+    def _copy(self, carry: StepNode, source: StepNode) -> Loop[Op]:
+        self.loop, self.local = Loop(carry.count), {}
         ref = Ref(source, np.arange(source.count))
         slot = self.layout.slots[id(carry)]
         if source.op == "input" and slot.array == "h_out" and slot.offset == source.offset:

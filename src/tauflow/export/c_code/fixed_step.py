@@ -10,12 +10,13 @@ import numpy as np
 from tauflow.errors import ExportError
 
 from .evaluate import evaluate
-from .fixed_code import Body, FixedModel, walk_fixed
+from .fixed_code import FixedModel
+from .fixed_ops import Op
 from .fixed_point import lower
 from .fixed_rewrite import add_copies, find_soft, fold_affine, rewrite_gaps, scale_lanes, walk_items
 from .fixed_values import MAX_Q, Formats, fit_q
 from .graph_passes import Item, Repeat, find_repeats, fold_products
-from .loops import make_layout
+from .loops import Body, make_layout, walk
 from .step_graph import Array, Ref, StepGraph, StepNode
 
 Q15 = 15
@@ -95,7 +96,7 @@ class IntegerStep:
         outputs: of that.
     """
 
-    body: Body
+    body: Body[Op]
     sizes: Mapping[str, int]
     io: IOFormats
     state_q: Array
@@ -111,11 +112,11 @@ class IntegerStep:
     @property
     def has_relaxation(self) -> bool:
         """Whether it has the semi-implicit step of an LTC."""
-        return any(op.name == "relax" for loop in walk_fixed(self.body) for op in loop.ops)
+        return any(op.name == "relax" for loop in walk(self.body) for op in loop.statements)
 
     def largest_sum(self) -> float:
         """Return how much of 32 bits the sums of products may take, by their weights."""
-        dots = [op.values for loop in walk_fixed(self.body) for op in loop.ops if op.name == "dot"]
+        dots = [op.values for loop in walk(self.body) for op in loop.statements if op.name == "dot"]
         worst = [(np.abs(w).sum(1) * 32768 + np.abs(b)).max() / 2**31 for w, b, _, _ in dots]
         return float(max(worst, default=0.0))
 

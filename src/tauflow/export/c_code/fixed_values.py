@@ -1,13 +1,14 @@
 """Integers with a format, and the operations that keep them inside 32 bits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from tauflow.errors import ExportError
 
 from .fixed_ops import INT16, INT17, Op
+from .loops import Body, Loop, Passes
 from .operations import FUNCTIONS
 from .step_graph import Array, StepNode
 
@@ -27,35 +28,19 @@ class FixedValue:
     """How large the number is in the calibration data, with a margin."""
 
 
-@dataclass(eq=False)
-class FixedLoop:
-    """Operations on every lane."""
-
-    count: int
-    ops: list[Op] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class FixedPasses:
-    """Loops that are repeated."""
-
-    times: int
-    body: list["FixedLoop | FixedPasses"]
-
-
-def drop_unread(body: list[FixedLoop | FixedPasses], read: set[str] | None = None) -> None:
+def drop_unread(body: Body[Op], read: set[str] | None = None) -> None:
     """Leave out operations whose result nothing reads."""
     read = set() if read is None else read
     for item in reversed(body):
-        if isinstance(item, FixedPasses):
+        if isinstance(item, Passes):
             drop_unread(item.body, read)
             continue
         remaining = []
-        for op in reversed(item.ops):
+        for op in reversed(item.statements):
             if op.name in ("store", "accumulate", "raise") or op.to in read:
                 read.update(name.removesuffix("_m").removesuffix("_e") for name in op.args)
                 remaining.append(op)
-        item.ops = remaining[::-1]
+        item.statements = remaining[::-1]
 
 
 @dataclass
@@ -103,7 +88,7 @@ class Emitter:
 
     def __init__(self) -> None:
         self.count = 0
-        self.loop = FixedLoop(0)
+        self.loop = Loop[Op](0)
 
     def put(
         self,
@@ -118,7 +103,7 @@ class Emitter:
         """Add an operation, and return the name of its result."""
         self.count += 1
         to = f"v{self.count}"
-        self.loop.ops.append(Op(name, to, args, numbers, array, index, values))
+        self.loop.statements.append(Op(name, to, args, numbers, array, index, values))
         return to
 
     def constant(self, values: Array) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .c_text import Constants, Printer, find_pattern, loop_width, show_place
+from .c_text import Constants, Printer, find_pattern, find_width, show_place
 from .graph_passes import Item
-from .loops import Layout, Loop, Passes, Statement, make_layout
+from .loops import Body, Layout, Loop, Statement, make_layout
 from .operations import OPERATIONS
 from .step_graph import Array, Ref, StepGraph, StepNode
 
@@ -52,7 +52,7 @@ class _FloatWriter:
         self.scalars: dict[int, str] = {}
         self.width = 0
 
-    def write_body(self, body: Sequence[Loop | Passes], depth: int = 0) -> None:
+    def write_body(self, body: Body[Statement], depth: int = 0) -> None:
         for item in body:
             if isinstance(item, Loop):
                 self._write_loop(item)
@@ -79,8 +79,9 @@ class _FloatWriter:
             self.out.put(f"{to} = {value};")
             self.out.close(braces)
 
-    def _write_loop(self, loop: Loop) -> None:
-        self.width = loop_width(loop)
+    def _write_loop(self, loop: Loop[Statement]) -> None:
+        reads = (ref for s in loop.statements if not _is_table(s.node) for ref in s.reads)
+        self.width = find_width(ref.index for ref in reads)
         local: dict[int, str] = dict(self.scalars)
         braces = self.out.open_loop(loop.count, self.width)
         for statement in loop.statements:
@@ -205,6 +206,10 @@ class _FloatWriter:
         if node.name == "observed":
             return f"(observed[0][{place}] ? 1.0f : 0.0f)"
         return f"{array}[{place}]"
+
+
+def _is_table(node: StepNode) -> bool:
+    return node.op in ("linear", "lookup")
 
 
 def _lane(offset: int, count: int) -> str:

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from .graph_passes import Item, Repeat
 from .step_graph import Ref, StepNode
+
+S = TypeVar("S")
+"""What a loop does: a :class:`Statement`, or an operation on integers."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,15 @@ class Statement:
 
 
 @dataclass(eq=False)
-class Loop:
+class Loop(Generic[S]):
     """A loop over ``count`` lanes."""
 
     count: int
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[S] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Passes:
+class Passes(Generic[S]):
     """Loops that are run ``times`` times.
 
     Args:
@@ -54,9 +58,12 @@ class Passes:
     """
 
     times: int
-    body: list["Loop | Passes"]
-    carries: list[tuple[StepNode, StepNode]]
+    body: "Body[S]"
+    carries: list[tuple[StepNode, StepNode]] = field(default_factory=list)
     shared: set[int] = field(default_factory=set)
+
+
+Body = list[Loop[S] | Passes[S]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class ArraySlot:
 class Layout:
     """Loops in order, where each node that outlives its loop is, and the size of each array."""
 
-    body: list[Loop | Passes]
+    body: Body[Statement]
     slots: dict[int, ArraySlot]
     sizes: dict[str, int]
 
@@ -102,7 +109,7 @@ def make_layout(
 # --- loops --------------------------------------------------------------------------------------
 
 
-def _schedule(items: Sequence[Item]) -> list[Loop | Passes]:
+def _schedule(items: Sequence[Item]) -> Body[Statement]:
     """Put nodes into as few loops as their order allows."""
     schedule = _Schedule()
     sums = [item for item in items if isinstance(item, StepNode) and item.op in ("sum", "max")]
@@ -121,7 +128,7 @@ def _schedule(items: Sequence[Item]) -> list[Loop | Passes]:
 
 class _Schedule:
     def __init__(self) -> None:
-        self.body: list[Loop | Passes] = []
+        self.body: Body[Statement] = []
         self.ready: dict[int, tuple[int, bool]] = {}  # the loop, and whether a later one must read
         self.first = 0  # loops before a repetition are closed
 
@@ -174,7 +181,7 @@ class _Schedule:
         self.ready[id(node)] = (index, False)
 
 
-def walk(body: Sequence[Loop | Passes]) -> Iterator[Loop]:
+def walk(body: Body[S]) -> Iterator[Loop[S]]:
     """Return all loops in order, those of repetitions once."""
     for item in body:
         if isinstance(item, Loop):
@@ -187,7 +194,7 @@ def walk(body: Sequence[Loop | Passes]) -> Iterator[Loop]:
 
 
 def _place_outputs(
-    body: list[Loop | Passes],
+    body: Body[Statement],
     slots: dict[int, ArraySlot],
     outputs: Mapping[str, list[Ref]],
     homes: Mapping[str, str],
@@ -216,7 +223,7 @@ def _place_outputs(
     body += copies
 
 
-def _reads_input(body: Sequence[Loop | Passes], node: StepNode, name: str, place: int) -> bool:
+def _reads_input(body: Body[Statement], node: StepNode, name: str, place: int) -> bool:
     """Whether lanes of an input are read once a node is written over them."""
     is_written = False
     for item in body:
@@ -248,7 +255,7 @@ def _is_whole(statement: Statement) -> bool:
     return statement.node.is_reduction and statement.place == -1
 
 
-def _share_carries(body: Sequence[Loop | Passes], slots: dict[int, ArraySlot]) -> None:
+def _share_carries(body: Body[Statement], slots: dict[int, ArraySlot]) -> None:
     """Write what is carried to the next pass where it is read, if nothing reads it after that."""
     for item in body:
         if isinstance(item, Passes):
@@ -260,7 +267,7 @@ def _share_carries(body: Sequence[Loop | Passes], slots: dict[int, ArraySlot]) -
                         slots[id(carry)] = slots[id(node)]
 
 
-def _reads_carry(body: Sequence[Loop | Passes], carry: StepNode, node: StepNode) -> bool:
+def _reads_carry(body: Body[Statement], carry: StepNode, node: StepNode) -> bool:
     """Whether the value of the pass before is read once that of this one is written."""
     if node.op in ("sum", "max"):
         return True
@@ -287,7 +294,7 @@ class _Life:
 
 
 def _allocate(
-    body: Sequence[Loop | Passes], slots: dict[int, ArraySlot], arrays: Callable[[StepNode], str]
+    body: Body[Statement], slots: dict[int, ArraySlot], arrays: Callable[[StepNode], str]
 ) -> dict[str, int]:
     """Give every node that outlives its loop lanes of an array; return the sizes of the arrays."""
     lives: dict[int, _Life] = {}
@@ -316,7 +323,7 @@ def _allocate(
 
 
 def _find_lives(
-    body: Sequence[Loop | Passes], lives: dict[int, _Life], at: int, *, is_inside: bool = False
+    body: Body[Statement], lives: dict[int, _Life], at: int, *, is_inside: bool = False
 ) -> int:
     """Fill in from which loop to which a node is needed, and whether one after its own reads it."""
     for item in body:
@@ -342,7 +349,7 @@ def _find_lives(
     return at
 
 
-def _find_lives_of_passes(item: Passes, lives: dict[int, _Life], begin: int) -> int:
+def _find_lives_of_passes(item: Passes[Statement], lives: dict[int, _Life], begin: int) -> int:
     for carry, node in item.carries:
         lives[id(carry)] = life = _Life(carry, begin, begin, is_stored=True)
         if id(carry) in item.shared:

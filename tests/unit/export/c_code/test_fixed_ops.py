@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tauflow.export.c_code.fixed_ops import NUMPY, run_table, scale_gap
+from tauflow.export.c_code.fixed_ops import INTEGERS, run_table, scale_gap
 from tauflow.export.c_code.fixed_step import pack_gap
 
+NUMPY = {name: function for name, (function, _) in INTEGERS.items()}
 RNG = np.random.default_rng(0)
 MOST = 2**30
 
