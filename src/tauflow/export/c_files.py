@@ -17,6 +17,7 @@ from tauflow.version import VERSION
 
 from . import c_templates as templates
 from .c_check import SAMPLE_COUNT, check_compiled_parity, find_compiler
+from .c_code.c_text import StepCode
 from .c_code.evaluate import evaluate
 from .c_code.float_code import write_float_step
 from .c_code.graph_passes import Item, simplify
@@ -139,10 +140,9 @@ def to_c(
     rounding = _measure_rounding(step, inputs, y)
     if tolerance is None:
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
-    constants, body, flash, work = write_float_step(graph, items, name)
-    metadata["bytes"] = {"constants": int(flash), "stack": int(work) + _CALLS_STACK}
-    metadata["hint"] = hint = describe_size(step, flash)
-    code = (constants, body)
+    code = write_float_step(graph, items, name, has_gap=fixed_dt is None)
+    metadata["bytes"] = {"constants": code.flash, "stack": code.work + _CALLS_STACK}
+    metadata["hint"] = hint = describe_size(step, code.flash)
     files = make_c_sources(step, code, metadata, name=name, schema=schema, tolerance=tolerance)
     files["test_vector.csv"] = _format_test_vector(inputs, y)
     if compiler is not None:
@@ -203,14 +203,14 @@ def _check_target(folder: Path, name: str, dtype: str) -> None:
 
 def make_c_sources(
     step: ExportableModel,
-    code: tuple[str, str],
+    code: StepCode,
     metadata: Mapping[str, Any],
     *,
     name: str,
     schema: IOSchema,
     tolerance: float,
 ) -> dict[str, str]:
-    """Return the files of a step's code, its constants and its body, by name."""
+    """Return the files of a step, by name."""
     inputs, outputs, size = step.input_size, step.output_size, step.sequence_module.state_size
     x_type = "float" if step.embedding is None else "int64_t"
     arguments = [f"const {x_type} x[1][{inputs}]"]
@@ -250,9 +250,8 @@ def make_c_sources(
         "tolerance": repr(float(tolerance)),
         "flash": metadata["bytes"]["constants"],
         "stack": metadata["bytes"]["stack"],
-        "constants": code[0],
-        "body": code[1],
-        "unused": "" if "dt[0]" in code[1] or step.fixed_dt is not None else "    (void)dt;\n",
+        "constants": code.constants,
+        "body": code.body,
     }
     start = _generate_start(metadata["state"], fields)
     return {

@@ -43,7 +43,7 @@ $constants
 
 void ${name}_step($arguments) {
 $body
-$unused}
+}
 """)
 
 START = Template("""

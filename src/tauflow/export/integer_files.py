@@ -41,7 +41,6 @@ TOLERANCE = 0.02
 """Largest share of the outputs' range that integers may be from the model."""
 _REGISTERS = 112
 _VECTOR = 250
-_TYPES = {"sums": "int32_t", "wide": "int32_t", "narrow": "int16_t"}
 
 
 def write_integer_c(
@@ -202,27 +201,9 @@ def _make_files(
     dtype: str,
 ) -> dict[str, str]:
     bits = 8 if dtype == "int8" else 16
-    helpers, constants, body, flash = write_fixed_step(
-        integers.body, integers.sizes, _TYPES, f"{name}_c", bits
-    )
-    state_type = f"int{integers.state_bits}_t"
-    body = body.replace("STATE_TYPE", f"{name}_state_t")
-    if integers.state_bits == 32:
-        if "static int32_t clamp(" not in helpers:
-            raise AssertionError("a state of 32 bits without clamp")
-        limits = integers.state_limit
-        bounds = [0, *(np.flatnonzero(np.diff(limits)) + 1), len(limits)]
-        for a, b in zip(bounds[-2::-1], bounds[:0:-1], strict=True):
-            clamp = f"h[i] = clamp(h[i], {limits[a]});"
-            body = _insert(body, f"    for (i = {a}; i < {b}; i++) {clamp}")
-    if "dt_m" in body:
-        gap = "    const int32_t dt_m = dt.mantissa < 0 ? 0 : dt.mantissa;\n"
-        body = _insert(body, gap + "    const int dt_e = dt.exponent;")
-    else:
-        body = _insert(body, "    (void)dt;")
-    body += "" if "x[" in body or "(x" in body or " x," in body else "\n    (void)x;"
-    work = sum({"int16_t": 2}.get(_TYPES[k], 4) * size for k, size in integers.sizes.items())
-    metadata["bytes"] = {"constants": int(flash), "stack": int(work) + _REGISTERS}
+    code = write_fixed_step(integers.body, integers.sizes, name, bits, integers.state_limit)
+    stack = code.work + _REGISTERS
+    metadata["bytes"] = {"constants": code.flash, "stack": stack}
     inputs, outputs = step.input_size, step.output_size
     arguments = [f"const int16_t x[{inputs}]", f"{name}_gap_t dt"]
     arguments += [f"const uint8_t observed[{inputs}]"] if step.observed else []
@@ -237,13 +218,13 @@ def _make_files(
         "inputs": inputs,
         "outputs": outputs,
         "state": len(start),
-        "state_type": state_type,
-        "flash": int(flash),
-        "stack": int(work) + _REGISTERS,
+        "state_type": f"int{integers.state_bits}_t",
+        "flash": code.flash,
+        "stack": stack,
         "reader": c_templates.READER,
-        "helpers": helpers,
-        "constants": constants,
-        "body": body,
+        "helpers": code.helpers,
+        "constants": code.constants,
+        "body": code.body,
         "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
         "start": ", ".join(str(int(v)) for v in np.rint(start * 2.0**integers.state_q)),
         **_describe_samples(step, integers, schema),
@@ -258,15 +239,6 @@ def _make_files(
         "README.md": integer_templates.README.substitute(fields),
         "test_vector.csv": vector,
     }
-
-
-def _insert(body: str, line: str) -> str:
-    """Put a line behind the declarations of a body."""
-    lines = body.split("\n")
-    count = 0
-    while lines[count].startswith("    int") and "=" not in lines[count]:
-        count += 1
-    return "\n".join([*lines[:count], line, *lines[count:]])
 
 
 def _describe_samples(

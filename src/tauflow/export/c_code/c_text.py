@@ -1,13 +1,31 @@
 """Pieces of C that floats and integers share: constants, places of lanes, loops."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .step_graph import Array
 
 _WIDTH = 100
+
+
+class StepCode(NamedTuple):
+    """Pieces of C of a step, and bytes.
+
+    Args:
+        constants: arrays that are the same at every step.
+        body: of the function.
+        flash: bytes of the constants.
+        work: bytes of the arrays in the body.
+        helpers: functions that the body calls.
+    """
+
+    constants: str
+    body: str
+    flash: int
+    work: int
+    helpers: str = ""
 
 
 class Constants:

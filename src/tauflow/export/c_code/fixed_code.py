@@ -1,14 +1,17 @@
 """Integers of a step as C, and as NumPy computes them."""
 
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tauflow.errors import ExportError
 
-from .c_text import Constants, Printer, find_width, show_place
+from .c_text import C_SIZES, Constants, Printer, StepCode, find_width, show_place
 from .fixed_ops import (
+    INT16,
     INT17,
     INTEGERS,
     TABLE_BYTES,
@@ -21,40 +24,58 @@ from .fixed_ops import (
 from .loops import Body, Passes
 from .step_graph import Array
 
+_TYPES = {"sums": "int32_t", "wide": "int32_t", "narrow": "int16_t"}
+"""C types of the arrays of a step."""
+
 # --- C ------------------------------------------------------------------------------------------
 
 
 def write_fixed_step(
-    body: Body[Op],
-    sizes: Mapping[str, int],
-    types: Mapping[str, str],
-    prefix: str,
-    weight_bits: int,
-) -> tuple[str, str, str, int]:
-    """Return helper functions, constants and the body of a step, and the bytes of the constants.
+    body: Body[Op], sizes: Mapping[str, int], name: str, weight_bits: int, state_limit: Array
+) -> StepCode:
+    """Return a step as C, which reads ``x``, ``dt`` and ``observed``, and writes ``h`` and ``y``.
 
     Args:
         body: the loops.
         sizes: lanes of the arrays of the step itself.
-        types: C types of these.
-        prefix: of names of constants.
+        name: of the model, before names of constants and types.
         weight_bits: 8 or 16.
+        state_limit: the largest magnitude of each number of the state.
     """
-    writer = _FixedWriter(Constants(prefix), weight_bits)
+    writer = _FixedWriter(Constants(f"{name}_c"), weight_bits, f"{name}_state_t")
     writer.write(body)
-    lines = [f"    {types[name]} {name}[{size}];" for name, size in sizes.items()]
-    text = "\n".join(writer.out.lines)
+    text = "\n".join([*_clamp_state(state_limit), *writer.out.lines])
+    lines = [f"    {_TYPES[array]} {array}[{size}];" for array, size in sizes.items()]
     used = [v for v in ("i", "r", "c") if f"({v} = " in text or f"= {v} = " in text]
     lines += [f"    int {', '.join(used)};"] if used else []
+    if "dt_m" in text:
+        lines.append("    const int32_t dt_m = dt.mantissa < 0 ? 0 : dt.mantissa;")
+        lines.append("    const int dt_e = dt.exponent;")
+    else:
+        lines.append("    (void)dt;")
+    lines += [] if re.search(r"\bx[\[ ,]", text) else ["    (void)x;"]
     helpers = list_helpers(text)
-    size = writer.constants.size + sum(TABLE_BYTES.get(name, 0) for name in helpers)
-    code = "\n".join(helpers.values())
-    return code, "\n".join(writer.constants.lines), "\n".join([*lines, text]), size
+    flash = writer.constants.size + sum(TABLE_BYTES.get(helper, 0) for helper in helpers)
+    work = sum(C_SIZES[_TYPES[array]] * size for array, size in sizes.items())
+    constants = "\n".join(writer.constants.lines)
+    return StepCode(constants, "\n".join([*lines, text]), flash, work, "\n".join(helpers.values()))
+
+
+def _clamp_state(limits: Array) -> list[str]:
+    """Return loops that keep a state of 32 bits, which may hold any integers, within its limits."""
+    if limits.max() <= INT16 + 1:
+        return []
+    bounds = [0, *(np.flatnonzero(np.diff(limits)) + 1), len(limits)]
+    return [
+        f"    for (i = {a}; i < {b}; i++) h[i] = clamp(h[i], {limits[a]});"
+        for a, b in pairwise(bounds)
+    ]
 
 
 class _FixedWriter:
-    def __init__(self, constants: Constants, weight_bits: int) -> None:
+    def __init__(self, constants: Constants, weight_bits: int, state_type: str) -> None:
         self.constants, self.bits, self.out = constants, weight_bits, Printer()
+        self.types = {**_TYPES, "h_out": state_type, "y": "int16_t"}
         self.width = 0
         self.tables: dict[str, str] = {}
 
@@ -80,7 +101,8 @@ class _FixedWriter:
             flag = " != 0" if op.array == "observed" else ""
             self.out.put(f"const int32_t {op.to} = {self._place(op)}{flag};")
         elif op.name == "store":
-            self.out.put(f"{self._place(op)} = {self._cast(op)}{args[0]};")
+            cast = "" if op.array == "sums" else f"({self.types[op.array]})"
+            self.out.put(f"{self._place(op)} = {cast}{args[0]};")
         elif op.name == "accumulate":
             self.out.put(f"{self._place(op)} += {args[0]};")
         elif op.name == "raise":
@@ -97,12 +119,6 @@ class _FixedWriter:
             table = self._table(op.values[0], "int16_t") if op.values else ""
             text = INTEGERS[op.name][1].format(*args, **numbers, array=table)
             self.out.put(f"const int32_t {op.to} = {text};")
-
-    def _cast(self, op: Op) -> str:
-        return "" if op.array == "sums" else f"({self._type(op.array)})"
-
-    def _type(self, array: str) -> str:
-        return {"h_out": "STATE_TYPE", "wide": "int32_t"}.get(array, "int16_t")
 
     def _write_dot(self, op: Op, count: int) -> None:
         assert op.index is not None

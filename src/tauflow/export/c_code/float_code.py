@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .c_text import Constants, Printer, find_pattern, find_width, show_place
+from .c_text import Constants, Printer, StepCode, find_pattern, find_width, show_place
 from .graph_passes import Item
 from .loops import Body, Layout, Loop, Statement, make_layout
 from .operations import OPERATIONS
@@ -13,12 +13,18 @@ from .step_graph import Array, Ref, StepGraph, StepNode
 
 
 def write_float_step(
-    graph: StepGraph, items: Sequence[Item], name: str
-) -> tuple[str, str, int, int]:
-    """Return the constants and the body of a step, and the bytes of both's arrays.
+    graph: StepGraph, items: Sequence[Item], name: str, *, has_gap: bool = False
+) -> StepCode:
+    """Return a step in single precision as C.
 
     The body reads ``x[0]``, ``dt[0]``, ``observed[0]`` and ``h_in[0]``, and writes ``y[0]`` and
     ``h_out[0]``.
+
+    Args:
+        graph: the step.
+        items: its nodes in order.
+        name: of the model, before names of constants.
+        has_gap: whether the time step is an argument.
     """
     homes = {"h_out": "", "y": ""}
     layout = make_layout(
@@ -32,10 +38,10 @@ def write_float_step(
     head += [f"    double work_double[{doubles}];"] if doubles else []
     used = [v for v in "ijrc" if any(f"{v} = 0" in line for line in writer.out.lines)]
     head += [f"    int {', '.join(used)};"] if used else []
-    head += [f"    (void){unused};" for unused in sorted(names) if unused != "dt"]
+    head += [f"    (void){unused};" for unused in sorted(names) if unused != "dt" or has_gap]
     body = "\n".join([*head, *writer.out.lines])
     constants = writer.constants
-    return "\n".join(constants.lines), body, constants.size, 4 * size + 8 * doubles
+    return StepCode("\n".join(constants.lines), body, constants.size, 4 * size + 8 * doubles)
 
 
 def show_float(value: float) -> str:
