@@ -273,25 +273,23 @@ def _check_consistent(
     where: str, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]
 ) -> None:
     """Refuse a piece that does not continue the ones before it."""
-    for name in sorted(tensors.keys() ^ like.keys()):
-        got = "has" if name in tensors else "lacks"
+    if different := sorted(tensors.keys() ^ like.keys()):
         raise DataError(
-            f"{where} {got} {name}, unlike the pieces before it. Give it in all pieces of a part, "
-            "or in none."
+            f"{where}: {different[0]} is in some pieces of a part, and not in others. Give it in "
+            "all of them, or in none."
         )
     for name, tensor in tensors.items():
-        dtype, row_shape = like[name].dtype, like[name].shape[1:]
+        dtype, row_shape = like[name].dtype, tuple(like[name].shape[1:])
         if tensor.dtype != dtype:
             raise DtypeError(
                 f"{where}: {name} has dtype {tensor.dtype}, and {dtype} in the pieces before it. "
                 f"Convert it with {name}.to({dtype})."
             )
         if tensor.shape[1:] != row_shape:
-            advice = "The pieces of a part differ in their number of sequences only."
-            if name == "x" and tensor.shape[2:] == row_shape[1:]:
-                advice = "Pad sequences of different lengths: give write_task steps=, the longest."
-            sizes = ", ".join(map(str, row_shape))
-            raise shape_error(where, name, tensor, f"(B, {sizes}) as before", advice)
+            raise ShapeError(
+                f"{where}: {name} has rows of shape {tuple(tensor.shape[1:])}, and {row_shape} in "
+                "the pieces before it. Sequences of different lengths take steps=, the longest."
+            )
 
 
 def _check_card(where: str, batch: SequenceBatch, card: DatasetCard) -> None:

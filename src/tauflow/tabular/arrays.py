@@ -115,36 +115,10 @@ def _to_features(X: Any) -> Any:
             "pandas.read_csv(X) if it names a file."
         )
     if hasattr(X, "select_dtypes"):
-        objects = [place for place, dtype in enumerate(X.dtypes) if str(dtype) == "object"]
-        for place, (name, dtype) in enumerate(X.dtypes.items()):
+        for name, dtype in X.dtypes.items():
             check_no_datetimes(f"column {name!r} of X", dtype)
-            if place in objects:
-                _check_not_nested(X.iloc[:, place].tolist(), f"column {name!r} of X")
-        return X.where(X.notna(), np.nan) if objects else X
-    if isinstance(X, list | tuple):
-        sizes = [np.shape(part) for part in X]
-        if {len(size) for size in sizes} == {1} and len(set(sizes)) > 1:
-            other = next(place for place, size in enumerate(sizes) if size != sizes[0])
-            raise ShapeError(
-                f"X[0] has shape {sizes[0]}, and X[{other}] {sizes[other]}: sequences are (T, I). "
-                "Give x[:, None] for each, if they have one feature."
-            )
-    if not isinstance(X, list | tuple | np.ndarray):
-        return X
-    array = to_array(X)
-    if array.dtype == object:
-        _check_not_nested(array.ravel().tolist(), "X")
-    return array
-
-
-def _check_not_nested(cells: list[Any], where: str) -> None:
-    for cell in cells:
-        if isinstance(cell, list | tuple | np.ndarray) or hasattr(cell, "iloc"):
-            raise ArgumentError(
-                f"{where} holds a {type(cell).__name__} in a cell, expected numbers. Give a list "
-                "of arrays (T_i, I), one for each sequence: x[:, None] of a single feature, or "
-                "numpy.column_stack of several."
-            )
+        return X.where(X.notna(), np.nan) if "object" in map(str, X.dtypes) else X
+    return to_array(X) if isinstance(X, list | tuple | np.ndarray) else X
 
 
 def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:

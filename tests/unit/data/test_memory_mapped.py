@@ -284,14 +284,14 @@ def changed(**changes):
 @pytest.mark.parametrize(
     ("second", "error", "message"),
     [
-        (lambda: batch(2, without=["dt"]), DataError, "train, piece 1 lacks dt, unlike"),
+        (lambda: batch(2, without=["dt"]), DataError, "train, piece 1: dt is in some pieces"),
         (changed(y=lambda b: b.y.double()), DtypeError, r"piece 1: y has dtype torch.float64, and"),
-        (lambda: batch(2, 4), ShapeError, r"piece 1: x has shape \(2, 4, 2\).* give write_task st"),
+        (lambda: batch(2, 4), ShapeError, r"piece 1: x has rows of shape \(4, 2\).* take steps="),
         (lambda: 3, ArgumentError, "train, piece 1 is a int, expected a SequenceBatch"),
         (
             changed(y_mask=lambda b: b.y_mask[..., 0]),
             ShapeError,
-            r"piece 1: y_mask has shape \(2, 5\), expected \(B, 5, 1\) as before",
+            r"piece 1: y_mask has rows of shape \(5,\), and \(5, 1\) in the pieces before",
         ),
     ],
     ids=["fields", "dtype", "length", "type", "shape"],
@@ -304,7 +304,7 @@ def test_pieces_must_agree(tmp_path, second, error, message):
 
 def test_a_field_that_comes_late_is_named(tmp_path):
     pieces = [batch(2, without=["observed"]), batch(2)]
-    with pytest.raises(DataError, match="train, piece 1 has observed, unlike the pieces before"):
+    with pytest.raises(DataError, match="train, piece 1: observed is in some pieces"):
         write_task(tmp_path / "sensors", CARD, train=pieces, test=batch(1))
 
 
