@@ -1,4 +1,4 @@
-"""Files of estimators whose facts, tensors or bytes were damaged: refused, or used."""
+"""Files of estimators whose bytes were damaged: refused, within the memory of their size."""
 
 import random
 import warnings
@@ -6,13 +6,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from guard import MIB
-from mutate import mutate_bytes, mutate_tree
+from mutate import mutate_bytes
 from survive import seeds, survives
 
 from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
-from tauflow.errors import ModelFileError, TauflowError
+from tauflow.errors import ModelFileError
 from tauflow.estimators import (
     SequenceClassifier,
     SequenceForecaster,
@@ -102,65 +101,21 @@ def files(tmp_path_factory):
     return contents
 
 
-def damaged_tensors(tensors, rng):
-    """Return tensors of which one has other values, another dtype or another shape, or is gone."""
-    name = rng.choice(sorted(tensors))
-    tensor = tensors[name]
-    changed = rng.choice(
-        (
-            torch.full_like(tensor, float("nan")),
-            torch.full_like(tensor, float("inf")),
-            tensor.double(),
-            tensor.half(),
-            tensor.long(),
-            tensor.reshape(-1),
-            tensor[..., None],
-            tensor.flatten()[:1],
-        )
-    )
-    return {**tensors, name: changed}
-
-
-def damaged(tensors, metadata, rng):
-    """Return the bytes of a file that was damaged."""
-    chance = rng.random()
-    if chance < 0.7:
-        # Mostly what was learned, which nothing but a check on loading looks at.
-        part = rng.choice(("learned", "learned", "learned", "parameters", None))
-        changed = mutate_tree(metadata if part is None else metadata[part], rng)
-        metadata = changed if part is None else {**metadata, part: changed}
-        return encode_tensor_file(KIND, tensors, metadata)
-    if chance < 0.85:
-        return encode_tensor_file(KIND, damaged_tensors(tensors, rng), metadata)
-    return mutate_bytes(encode_tensor_file(KIND, tensors, metadata), rng)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_metadata_and_bytes(part, files, tries, tmp_path):
-    refused = 0
+def test_damaged_bytes(part, files, tries, tmp_path):
     path = tmp_path / "damaged.safetensors"
     for seed in seeds(part, tries("files of estimators", few=60, full=8000)):
         rng = random.Random(seed)
         name, kind, tensors, metadata = rng.choice(files)
-        path.write_bytes(damaged(tensors, metadata, rng))
+        intact = encode_tensor_file(KIND, tensors, metadata)
+        path.write_bytes(mutate_bytes(intact, rng))
         what = f"{name}, seed {seed}"
         load = lambda kind=kind: kind.load(path)  # noqa: E731
         result = survives(load, what, seconds=5, memory=64 * MIB)
-        if isinstance(result, TauflowError):
+        if path.read_bytes() != intact:
             assert isinstance(result, ModelFileError), what
             assert path.name in str(result), what
-            refused += 1
-            continue
-        answers = survives(lambda: use(name, result), f"{what}, used", seconds=5)  # noqa: B023
-        if not isinstance(answers, TauflowError):
-            assert not any(_is_undefined(answer) for answer in answers), what
-    assert refused > 10
-
-
-def _is_undefined(answer):
-    values = np.asarray(answer)
-    return values.dtype.kind == "f" and not np.isfinite(values).all()
 
 
 @pytest.mark.parametrize(

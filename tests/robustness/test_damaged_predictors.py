@@ -1,10 +1,10 @@
-"""Files of predictors whose facts or bytes were damaged: refused, or answers, or a refusal."""
+"""Files of predictors whose bytes were damaged are refused."""
 
 import random
 
 import pytest
 import torch
-from mutate import mutate_bytes, mutate_tree
+from mutate import mutate_bytes
 from survive import seeds, survives
 
 import tauflow
@@ -45,31 +45,6 @@ def files(tmp_path_factory):
     return contents
 
 
-def disagreeing(tensors, metadata, rng):
-    """Return tensors of several dtypes, or facts of the data that the model was not made for."""
-    if rng.random() < 0.5:
-        name = rng.choice(sorted(tensors))
-        return {
-            **tensors,
-            name: tensors[name].to(rng.choice((torch.float64, torch.half))),
-        }, metadata
-    changes = {"per_step": rng.random() < 0.5, "horizon": rng.randrange(4)}
-    changes |= rng.choice(
-        ({}, {"target_size": rng.randrange(1, 5)}, {"input_size": rng.randrange(9)})
-    )
-    return tensors, {**metadata, "card": {**metadata["card"], **changes}}
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_a_model_of_several_dtypes_is_refused_when_loaded(name, files, tmp_path):
-    tensors, metadata = next((t, f) for n, t, f in files if n == name)
-    path = tmp_path / "p.safetensors"
-    tensors = {**tensors, "head.weight": tensors["head.weight"].double()}
-    path.write_bytes(encode_tensor_file(KIND, tensors, metadata))
-    with pytest.raises(ModelFileError, match=r"is damaged.*of torch.float32 and torch.float64"):
-        tauflow.load_predictor(path)
-
-
 @pytest.mark.parametrize("name", SAID)
 def test_a_model_that_does_not_fit_its_data_is_refused_when_it_predicts(name, files, tmp_path):
     tensors, metadata = next((t, f) for n, t, f in files if n == name)
@@ -80,28 +55,16 @@ def test_a_model_that_does_not_fit_its_data_is_refused_when_it_predicts(name, fi
         tauflow.load_predictor(path).predict(TABLE, lead_time=1.0 if name == "next" else None)
 
 
-@pytest.mark.filterwarnings("ignore:other values of inputs that were constant:UserWarning")
 @pytest.mark.parametrize("part", PARTS)
-def test_absurd_metadata_and_bytes(part, files, tries, tmp_path):
-    refused = 0
+def test_damaged_bytes(part, files, tries, tmp_path):
     path = tmp_path / "damaged.safetensors"
     for seed in seeds(part, tries("files of predictors", few=60, full=4000)):
         rng = random.Random(seed)
         name, tensors, metadata = rng.choice(files)
-        if rng.random() < 0.2:
-            data = encode_tensor_file(KIND, *disagreeing(tensors, metadata, rng))
-        elif rng.random() < 0.8:
-            data = encode_tensor_file(KIND, tensors, mutate_tree(metadata, rng))
-        else:
-            data = mutate_bytes(encode_tensor_file(KIND, tensors, metadata), rng)
-        path.write_bytes(data)
+        intact = encode_tensor_file(KIND, tensors, metadata)
+        path.write_bytes(mutate_bytes(intact, rng))
         what = f"predictor of {name}, seed {seed}"
         result = survives(lambda: tauflow.load_predictor(path), what, seconds=5)
-        if isinstance(result, TauflowError):
+        if path.read_bytes() != intact:
             assert isinstance(result, ModelFileError), what
             assert path.name in str(result), what
-            refused += 1
-            continue
-        ahead = 1.0 if name == "next" else None
-        survives(lambda p=result, ahead=ahead: p.predict(TABLE, lead_time=ahead), what, seconds=5)
-    assert refused > 10

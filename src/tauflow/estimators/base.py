@@ -32,7 +32,7 @@ from .automatic import fit_automatic
 from .collection import SequenceCollection, read_collection
 from .files import SavableEstimator, upgrade_state
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .loaded import LearnedAttributes, check_example, make_example
+from .loaded import LearnedAttributes
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, get_schema_options, make_batch, warn_ignored_values
 from .reading import read_rows
@@ -182,18 +182,6 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
 
     def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         """Return how good predictions are."""
-        raise NotImplementedError
-
-    def _check_learned(self) -> None:
-        """Raise an error unless what a file holds agrees, see :func:`check_example`."""
-        check_example(self, self._make_example())
-
-    def _make_example(self) -> Sequences:
-        """Return two samples as the network is to answer them."""
-        return make_example(self.schema_)
-
-    def _count_outputs(self) -> int:
-        """Return how many outputs the network has."""
         raise NotImplementedError
 
     @property

@@ -125,11 +125,6 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
     def _count_outputs(self) -> int:
         return len(self.classes_)
 
-    def _check_learned(self) -> None:
-        if self.classes_.ndim != 1 or not np.array_equal(np.unique(self.classes_), self.classes_):
-            raise ValueError("the classes are not sorted, or not different")
-        super()._check_learned()
-
     def _compute_class_weights(self, rows: Sequences) -> tuple[float, ...]:
         """Return what an error on each class counts; 1 of a class without examples."""
         if self.class_weight == "balanced":

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.allocation_limit import limit_allocations
-from tauflow._internal.checks import describe_mismatch, find_type_mismatch, matches_annotation
 from tauflow._internal.init_args import to_python_number
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
@@ -28,7 +27,6 @@ from tauflow.export.files import (
     collect_tensors,
     convert_damage,
     get_file_config,
-    use_reference_backend,
 )
 from tauflow.runs.portfolio import Trial
 from tauflow.tabular.schema import Schema
@@ -136,20 +134,13 @@ def read_estimator(kind: type[K], path: str | Path) -> K:
     with convert_damage(path, advice=_ADVICE), limit_allocations(tensors):
         parameters = {k: _from_json_value(value) for k, value in metadata["parameters"].items()}
         learned = {name: _from_json_value(value) for name, value in metadata["learned"].items()}
-        learned, types = upgrade_state(learned), _get_learned_types(kind)
-        if unknown := learned.keys() - types:
+        learned = upgrade_state(learned)
+        if unknown := learned.keys() - _get_learned_types(kind):
             raise ValueError(f"{', '.join(unknown)} is not learned")
-        wrong = find_type_mismatch(kind.__init__, parameters)
-        if wrong := wrong or describe_mismatch(learned, types):
-            raise TypeError(wrong)
         estimator: Any = kind(**parameters)
         vars(estimator).update(learned)
         model = metadata["model"]
     estimator.module_ = build_module(path, tensors, model).eval()
-    with convert_damage(path, advice=_ADVICE), use_reference_backend(estimator.module_):
-        if not matches_annotation(estimator.module_, get_type_hints(kind)["module_"]):
-            raise ValueError(f"its network is a {type(estimator.module_).__name__}")
-        estimator._check_learned()
     return estimator  # type: ignore[no-any-return]
 
 
@@ -222,12 +213,7 @@ def _from_json_value(value: Any) -> Any:
     if kind == "mapping":
         return {_from_json_value(k): _from_json_value(v) for k, v in content}
     arguments = _from_json_value(content)
-    if kind == "Schema":
-        return Schema.from_dict(arguments)
-    known = _CLASSES[kind]
-    if wrong := find_type_mismatch(known.__init__, arguments):
-        raise TypeError(wrong)
-    return known(**arguments)
+    return Schema.from_dict(arguments) if kind == "Schema" else _CLASSES[kind](**arguments)
 
 
 def _to_array(dtype: str, entries: list[Any]) -> NDArray[Any]:

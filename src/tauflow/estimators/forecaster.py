@@ -1,7 +1,7 @@
 """What comes next in a sequence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -38,7 +38,6 @@ from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import as_answer
 from .preparation import resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
-from .seasons import count_calendar_inputs
 from .targets import (
     check_validation_fraction,
     unpack_validation,
@@ -292,27 +291,8 @@ class SequenceForecaster(AbstractQueryForecaster):
             recipe=FORECAST_RECIPE,
         )
 
-    def _count_outputs(self) -> int:
-        return self._count_readouts(self._built["horizon"]) * len(self.target_features_)
-
     def _count_readouts(self, horizon: int) -> int:
         return horizon if self._longest is None else 1
-
-    def _make_example(self) -> Sequences:
-        rows = super()._make_example()
-        if self._longest is not None:
-            calendar = np.zeros((2, count_calendar_inputs(getattr(self, "cycles_", ()))))
-            is_query = np.array([False, True])
-            return replace(rows.with_times(), calendar=calendar, is_query=is_query)
-        horizon, lead_times = (
-            self._built["horizon"],
-            len(self.schema_.inputs) - rows.values.shape[1],
-        )
-        if self._typical is not None and not 0 < horizon <= lead_times:
-            raise ValueError(
-                f"expected an input for each of the next rows, of which there are {horizon}"
-            )
-        return self._add_lead_times(rows, horizon)
 
     def _split_validation(
         self, rows: Sequences, share: float | str, random: np.random.RandomState

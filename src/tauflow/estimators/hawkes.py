@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from tauflow._internal.checks import check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, OptionError, TimeError
@@ -271,21 +270,6 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
                 likelihood = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
             total += float(likelihood.double().sum())
         return total / len(streams.values) - float(np.log(self.time_unit_))
-
-    def _check_learned(self) -> None:
-        """Raise an error unless what a file holds agrees, and the process answers."""
-        classes = self.classes_
-        if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):
-            raise ValueError("the types of events are not sorted, or not different")
-        if self._columns.keys() != {"id", "time", "type"} or self._dated not in (True, False):
-            raise ValueError("nothing says which columns are the id, time and type, or of what")
-        check_positive(time_unit_=self.time_unit_)
-        forecast = self.module_.predict_next(torch.zeros(1, 1).long(), torch.zeros(1, 1))
-        if (
-            forecast.probabilities.shape[1] != len(classes)
-            or not forecast.probabilities.isfinite().all()
-        ):
-            raise ValueError("the process has no finite probability of each type")
 
     # Reading.
 

@@ -18,7 +18,6 @@ from tauflow.tabular.shift import ignore_shift
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .loaded import check_all_finite
 from .preparation import find_outside
 from .state import restore_on_failure
 
@@ -94,18 +93,6 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         self.conformal_ = None
         if self.intervals is not None and held is not None:
             self.conformal_ = self._fit_conformal(held)
-
-    def _check_learned(self) -> None:
-        super()._check_learned()
-        if (conformal := getattr(self, "conformal_", None)) is not None:
-            conformal.check(self._count_scores(), getattr(self.module_, "quantile_levels", ()))
-            if conformal.levels:
-                quantiles = predict_quantiles(self.module_, self._to_batch(self._make_example()))
-                check_all_finite(quantiles.numpy())
-
-    def _count_scores(self) -> int:
-        """Return for how many outputs there are scores."""
-        return self._count_outputs()
 
     def _fit_conformal(self, held: Sequences) -> Conformal:
         batch = self._make_batch(held)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow._internal.checks import check_at_least, check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal
@@ -213,24 +212,6 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         """The longest lead time of the last fit; ``None`` of forecasts of the next samples."""
         longest: float | None = getattr(self, "max_lead_time_", None)
         return longest
-
-    def _check_learned(self) -> None:
-        count = len(self.schema_.list_number_columns())
-        for chosen in (getattr(self, "known_features_", np.arange(0)), self.target_features_):
-            if chosen.ndim != 1 or not np.isin(chosen, np.arange(count)).all():
-                raise ValueError("the features to forecast, or known, are not among the numbers")
-        if self._longest is not None:
-            check_positive(max_lead_time_=self._longest)
-            check_at_least(1, window_=self.window_)
-        super()._check_learned()
-
-    def _count_scores(self) -> int:
-        if self._longest is None:
-            return super()._count_scores()
-        edges = self.lead_time_edges_
-        if edges.ndim != 1 or not (np.diff(edges) >= 0).all():
-            raise ValueError("the ranges of lead times do not increase")
-        return self._count_outputs() * (len(edges) + 1)
 
     def _resolve_features(self, rows: Sequences) -> None:
         """Learn which columns of rows are forecast, which are known in advance, and how far."""

@@ -1,6 +1,5 @@
 """Numbers of a sequence."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -96,10 +95,6 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
     def _make_task(self, rows: Sequences) -> LearningTask:
         assert rows.y is not None
         return LearningTask("regress", rows.y.shape[1], "mse", "mse")
-
-    def _count_outputs(self) -> int:
-        self.target_standard_.check(count := math.prod(self.target_shape_))
-        return count
 
     def _fit_target_scaler(self, rows: Sequences) -> None:
         assert rows.y is not None

@@ -213,9 +213,6 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         outputs = self.intervals if self.head == HEADS[0] else 2
         return LearningTask("regress", outputs, loss, loss, per_step=True)
 
-    def _count_outputs(self) -> int:
-        return 2 if isinstance(self._head, WeibullHead) else len(self._head.edges) - 1
-
     def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
         return self._head.compute_median(outputs.astype(np.float64), np.zeros(len(outputs)))
 

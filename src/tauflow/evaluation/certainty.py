@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from tauflow._internal.checks import check_one_of, find_type_mismatch
+from tauflow._internal.checks import check_one_of
 from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
@@ -39,29 +39,13 @@ class Certainty:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, entries: Mapping[str, Any], outputs: int) -> "Certainty":
-        """Return what :meth:`to_dict` described, of a model with so many outputs.
-
-        Raises:
-            TypeError, ValueError: it is no such thing.
-        """
+    def from_dict(cls, entries: Mapping[str, Any]) -> "Certainty":
+        """Return what :meth:`to_dict` described."""
         threshold, conformal = entries["threshold"], entries["conformal"]
-        certainty = cls(
-            None if threshold is None else _build(Threshold, threshold),
-            None if conformal is None else _build(Conformal, conformal),
+        return cls(
+            None if threshold is None else Threshold(**threshold),
+            None if conformal is None else Conformal(**to_tuples(conformal)),
         )
-        if certainty.threshold is not None and certainty.threshold.positive not in (0, 1):
-            raise ValueError("the positive class of a threshold is 0 or 1")
-        if certainty.conformal is not None:
-            certainty.conformal.check(outputs)
-        return certainty
-
-
-def _build(kind: Any, entries: Mapping[str, Any]) -> Any:
-    values = to_tuples(entries)
-    if wrong := find_type_mismatch(kind.__init__, values):
-        raise TypeError(wrong)
-    return kind(**values)
 
 
 def check_certainty_options(

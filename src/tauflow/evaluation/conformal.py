@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,31 +77,6 @@ class Conformal:
         )
         counts = tuple(known.tolist())
         return cls(scores, counts, () if quantiles is None else tuple(map(float, levels)), widest)
-
-    def check(self, outputs: int, levels: Sequence[float] | None = None) -> None:
-        """Raise :class:`ValueError` unless the scores are those of a model with so many outputs.
-
-        Args:
-            outputs: of the model, or ranges of each.
-            levels: of its quantiles; ``None`` if they are not known.
-        """
-        if levels is not None and self.levels and self.levels != tuple(map(float, levels)):
-            raise ValueError("the scores are of other quantiles than those of the model")
-        bases = max(1, len(self.levels) // 2)
-        counts = [len(_list_kept_ranks(count)) for count in self.counts]
-        if len(self.counts) != outputs or len(self.scores) != bases:
-            raise ValueError(
-                f"scores of {format_count(len(self.counts), 'output')}, expected {outputs}"
-            )
-        if any([len(column) for column in base] != counts for base in self.scores):
-            raise ValueError("the numbers of scores and their counts disagree")
-        columns = [column for base in self.scores for column in base]
-        if not all(map(math.isfinite, chain(*columns))) or any(
-            list(c) != sorted(c) for c in columns
-        ):
-            raise ValueError("the scores are not sorted finite numbers")
-        if self.widest and [len(base) for base in self.widest] != bases * [outputs]:
-            raise ValueError("the numbers of scores and of widths disagree")
 
     def interval(
         self,

@@ -11,7 +11,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import limit_allocations
@@ -20,7 +19,6 @@ from tauflow._internal.module_hooks import find_tied_names, tie_tensors
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import encode_tensor_file, hash_tensors, read_tensor_file
 from tauflow.errors import ArgumentError, ModelFileError, TauflowError
-from tauflow.sequence import SequenceModule
 
 from .config import TIES, from_config, get_config
 from .modification_check import describe_modifications
@@ -146,21 +144,6 @@ def convert_damage(
         is_plain = isinstance(error, TauflowError)  # which says itself what to do
         why = str(error) if is_plain else f"{type(error).__name__}: {error}. {advice}"
         raise ModelFileError(f"{path.name}: {what}: {why}") from error
-
-
-@contextmanager
-def use_reference_backend(model: nn.Module) -> Iterator[None]:
-    """Let a network run by no kernel, which would be compiled, and change nothing."""
-    modules = [part for part in model.modules() if isinstance(part, SequenceModule)]
-    backends = [part.backend for part in modules]
-    try:
-        for part in modules:
-            part.backend = "reference"
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            yield
-    finally:
-        for part, backend in zip(modules, backends, strict=True):
-            part.backend = backend
 
 
 def collect_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -9,12 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from tauflow._internal.regular_file import check_file_path
-from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
-from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
+from tauflow.data.card import card_from_dict, card_to_dict
 from tauflow.errors import DataNotFoundError, ModelFileError
 from tauflow.evaluation.certainty import Certainty
 from tauflow.export.files import (
@@ -27,8 +24,6 @@ from tauflow.export.files import (
 from tauflow.tabular.options import DEFAULT_SPLIT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import format_names
-
-from .decode import get_classes, list_targets
 
 if TYPE_CHECKING:
     from .predictor import Predictor
@@ -109,46 +104,9 @@ def load_predictor(path: str | Path) -> "Predictor":
     with convert_damage(path, advice=_ADVICE):
         card, table = card_from_dict(content["card"]), content["table"]
         schema = None if table is None else Schema.from_dict(table)
-        if schema is not None:
-            _check_agreement(card, schema)
         model, observed = content["model"], bool(content["observed"])
         certainty = None
         if "certainty" in content:
-            certainty = Certainty.from_dict(content["certainty"], card.target_size)
+            certainty = Certainty.from_dict(content["certainty"])
     network = build_module(path, tensors, model).eval()
-    with convert_damage(path, advice=_ADVICE):
-        _check_dtypes(network)
     return Predictor(network, card, schema, observed=observed, certainty=certainty)
-
-
-def _check_dtypes(model: nn.Module) -> None:
-    """Raise :class:`TypeError` if weights of a model of tauflow are of several floating types."""
-    dtypes = {str(weight.dtype) for weight in model.parameters() if weight.is_floating_point()}
-    if len(dtypes) > 1 and type(model).__module__.startswith("tauflow."):
-        raise TypeError(f"its weights are of {' and '.join(sorted(dtypes))}")
-
-
-def _check_agreement(card: DatasetCard, schema: Schema) -> None:
-    """Raise :class:`ValueError` if what a file says of a table is not what was learned from one."""
-    if len(schema.inputs) != card.input_size:
-        raise ValueError(
-            f"the number of inputs is {len(schema.inputs)}, and that of the model {card.input_size}"
-        )
-    task = "binary" if schema.labels else "classify" if schema.is_class else "regress"
-    names = tuple(each.name for each in schema.labels)
-    if task != card.task or names != schema.targets[: len(names)]:
-        raise ValueError("the targets of the table and of the model differ")
-    if len(schema.outputs) != card.target_size:
-        count = format_count(len(schema.outputs), "class or value", "classes or values")
-        raise ValueError(f"{count} of {schema.targets}, and the model has {card.target_size}")
-    if schema.is_class and len(schema.targets) != 1:
-        raise ValueError(f"classes of {schema.targets}")
-    for label in list_targets(schema) if task != "regress" else ():
-        # It raises where names are not of the kind that they are said to be.
-        get_classes(label.kind, label.classes)
-        if schema.labels and len(label.classes) != 2:
-            raise ValueError(f"{label.name} has not two classes")
-    if not schema.is_fitted:
-        raise ValueError("the table has no inputs")
-    if (schema.ahead is not None and not card.forecast) or (card.horizon and card.per_step):
-        raise ValueError("what is not forecast is not ahead, and a horizon has one answer")

@@ -7,7 +7,7 @@ import torch
 
 from tauflow import GRU, Predictor, Recipe, SequenceModel, load_predictor, train
 from tauflow.data import from_table
-from tauflow.errors import ArgumentError, DataError, ModelFileError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.evaluation import choose_threshold
 from tauflow.models import Calibrated, Ensemble
 
@@ -139,18 +139,3 @@ def test_answers_that_cannot_be_given_are_refused(tmp_path):
     alike = replace(data, valid=replace(data.valid, y=torch.zeros_like(data.valid.y)))
     with pytest.raises(DataError, match="one class alone"):
         Predictor.from_data(model, alike, calibrate="temperature")
-
-
-def test_a_damaged_file_is_refused(tmp_path):
-    from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
-
-    model, data = trained("dose")
-    Predictor.from_data(model, data, intervals=True).save(tmp_path / "p")
-    tensors, metadata = read_tensor_file(
-        tmp_path / "p", "predictor", error=ModelFileError, advice=""
-    )
-    for change in ({"counts": [3, 3]}, {"scores": [[["a"]]]}, {"levels": [0.1, 0.5, 0.9]}):
-        metadata["certainty"]["conformal"].update(change)
-        write_tensor_file(tmp_path / "q", "predictor", tensors, metadata)
-        with pytest.raises(ModelFileError, match="is damaged"):
-            load_predictor(tmp_path / "q")
