@@ -268,6 +268,14 @@ def test_a_network_that_does_not_forget_may_differ_by_its_own_roundings(tmp_path
     assert to_c(tauflow.Elman(2, 4).eval(), tmp_path / "elman").parity.tolerance == 1e-5
 
 
+def test_a_product_of_one_number(tmp_path):
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.Elman(2, 4), 1).eval()
+    model.head = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Linear(1, 3))
+    assert to_c(model, tmp_path / "head").parity.max_difference <= 1e-5
+    assert to_c(tauflow.build("s6", 2, 4).eval(), tmp_path / "s6").parity.max_difference <= 1e-5
+
+
 def test_an_unstable_network_is_refused_and_the_error_says_why(tmp_path):
     torch.manual_seed(0)
     unstable = tauflow.build("ltc-neuronal", 3, 6).eval()

@@ -78,7 +78,7 @@ class _FloatWriter:
     def _copy(self, carry: StepNode, source: StepNode) -> None:
         self.width = 0
         ref = Ref(source, np.arange(source.count))
-        to = self._element(Ref(carry, ref.index), {})
+        to = self._read_at(Ref(carry, ref.index))
         value = self._read(ref, {})
         if to != value:
             braces = self.out.open_loop(carry.count, 0)
@@ -102,7 +102,7 @@ class _FloatWriter:
             self.out.put(f"{name}[0][{_lane(offset, count)}] = {self._read(s.ref, local)};")
         elif s.place >= 0:
             assert s.ref is not None
-            target = self._element(Ref(node, node.tables[s.place]), local)
+            target = self._read_at(Ref(node, node.tables[s.place]))
             value = self._read(s.ref, local)
             if node.is_double and not s.ref.node.is_double:
                 value = f"(double){value}"
@@ -115,7 +115,7 @@ class _FloatWriter:
             index = np.arange(node.count)
             start = self._constant(node.value)
             start = f"(double){start}" if node.is_double else start
-            self.out.put(f"{self._element(Ref(node, index), local)} = {start};")
+            self.out.put(f"{self._read_at(Ref(node, index), 'i')} = {start};")
         else:
             name = f"v{len(self.out.lines)}"
             value = self._compute(node, local, name)
@@ -126,7 +126,7 @@ class _FloatWriter:
             if count == 1:
                 self.scalars[id(node)] = name
             if id(node) in self.layout.slots:
-                self.out.put(f"{self._element(Ref(node, np.arange(node.count)), local)} = {name};")
+                self.out.put(f"{self._read_at(Ref(node, np.arange(node.count)), 'i')} = {name};")
 
     def _compute(self, node: StepNode, local: dict[int, str], name: str) -> str:
         """Return a node's value as an expression; of a product nothing, once it is written."""
@@ -161,7 +161,7 @@ class _FloatWriter:
         for ref, table in zip(node.args, node.tables, strict=True):
             columns = table.shape[1]
             weights = self.constants.add("float", table, show_float)
-            value = self._read_at(ref, "j")
+            value = self.scalars.get(id(ref.node)) or self._read_at(ref, "j")
             at = f"{columns} * i + j" if node.count > 1 else "j"
             self.out.put(f"for (j = 0; j < {columns}; j++) {name} += {weights}[{at}] * {value};")
 
@@ -179,7 +179,7 @@ class _FloatWriter:
             return local[id(ref.node)]
         if ref.node.op == "const":
             return self._read_constant(ref)
-        return self._element(ref, local)
+        return self._read_at(ref)
 
     def _read_constant(self, ref: Ref) -> str:
         values = ref.constants
@@ -191,12 +191,8 @@ class _FloatWriter:
         table = self.constants.add("float", ref.node.value, show_float)
         return f"{table}[{show_place(ref.index, self.constants, width=self.width)}]"
 
-    def _element(self, ref: Ref, local: dict[int, str]) -> str:
-        """Return the element of an array that lane i of a reference is."""
-        del local
-        return self._read_at(ref, "i")
-
-    def _read_at(self, ref: Ref, variable: str) -> str:
+    def _read_at(self, ref: Ref, variable: str = "i") -> str:
+        """Return the element of an array that lane ``variable`` of a reference is."""
         node = ref.node
         if node.op == "const":
             return f"{self.constants.add('float', ref.constants, show_float)}[{variable}]"
