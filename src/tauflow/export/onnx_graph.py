@@ -16,6 +16,8 @@ from torch.export import ExportedProgram
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ExportError
 
+from .parity import RunExported
+
 _ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
@@ -107,8 +109,11 @@ def _innermost_message(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def make_onnx_runner(model: Any, names: Mapping[str, str]) -> "OnnxRunner":
-    """Return an ``onnx.ModelProto`` as something that runs, with one thread."""
+def make_onnx_runner(model: Any, names: Mapping[str, str]) -> RunExported:
+    """Return an ``onnx.ModelProto`` as something that runs, with one thread.
+
+    It is called with tensors by our names of the inputs, and returns y and h_out.
+    """
     runtime = require("onnxruntime", extra="onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -116,20 +121,13 @@ def make_onnx_runner(model: Any, names: Mapping[str, str]) -> "OnnxRunner":
     session = runtime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return OnnxRunner(session, dict(names))
 
-
-class OnnxRunner:
-    """A session of ONNX Runtime, called with tensors by our names of the inputs."""
-
-    def __init__(self, session: Any, names: dict[str, str]) -> None:
-        self.session, self._names = session, names
-
-    def __call__(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return y and h_out."""
-        feed = {self._names.get(name, name): tensor.numpy() for name, tensor in inputs.items()}
-        y, h = self.session.run([self._names.get(n, n) for n in ("y", "h_out")], feed)
+    def run(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        feed = {names.get(name, name): tensor.numpy() for name, tensor in inputs.items()}
+        y, h = session.run([names.get(name, name) for name in ("y", "h_out")], feed)
         return torch.from_numpy(y), torch.from_numpy(h)
+
+    return run
 
 
 def _set_axis_names(graph: Any, axes: Mapping[str, Sequence[str | int]]) -> None:

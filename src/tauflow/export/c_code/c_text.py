@@ -1,5 +1,6 @@
 """Pieces of C that floats and integers share: constants, places of lanes, loops."""
 
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -62,16 +63,9 @@ _PLACES = (("uint8_t", 255), ("uint16_t", 65535), ("int32_t", 2**31 - 1))
 
 def wrap(text: str, indent: str = "    ") -> str:
     """Return a statement on lines of at most 100 characters."""
-    start = text[: len(text) - len(text.lstrip())]
-    words, lines, line = text.strip().split(" "), [], ""
-    words[0] = start + words[0]
-    for word in words:
-        if line and len(line) + len(word) >= _WIDTH:
-            lines.append(line)
-            line = indent + word
-        else:
-            line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def find_pattern(index: Array) -> tuple[int, int, int, int] | None:
