@@ -1,7 +1,7 @@
 """Build the graph of a step from its traced program."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -109,8 +109,7 @@ class GraphBuilder:
             return target(like, *args[1:], **kwargs)
         if name in _MOVES or _is_view(target):
             return self._move(target, args, kwargs)
-        rule: Callable[..., Any] | None = getattr(RULES, name.strip("_"), None)
-        if rule is not None:
+        if (rule := RULES.get(name.strip("_"))) is not None:
             return rule(self, *args, **kwargs)
         if name in OPERATIONS and not kwargs:
             return self.compute(name, *args)
