@@ -52,7 +52,7 @@ class _Lowering(Emitter):
         self.local: dict[int, FixedValue] = {}
         self.scalars: dict[int, FixedValue] = {}
         self.soft: dict[int, str] = {}
-        self.stored: dict[int, tuple[int, int]] = {}  # format and bound
+        self.sums: dict[int, tuple[int, int]] = {}  # format and bound
         self.rules: dict[str, Callable[[StepNode], FixedValue]] = {
             **{"linear": self._linear, "add": self._add, "sub": self._add, "mul": self._mul},
             **{"div": self._div, "neg": self._of_one_size, "abs": self._of_one_size},
@@ -70,9 +70,7 @@ class _Lowering(Emitter):
                     self._lower_statement(statement)
                 done.append(self.loop)
                 continue
-            for carry, _ in item.carries:
-                self._store_format(carry)
-                done.append(self._copy(carry, carry.args[0].node))
+            done += [self._copy(carry, carry.args[0].node) for carry, _ in item.carries]
             outer = dict(self.scalars)  # those inside are in memory if something outside reads them
             inner = self.run(item.body)
             self.scalars = outer
@@ -110,29 +108,30 @@ class _Lowering(Emitter):
             if node.count == 1:
                 self.scalars[id(node)] = value
             if id(node) in self.layout.slots:
-                self._store_format(node)
                 self._store(node, value)
 
     # --- memory -------------------------------------------------------------------------------
 
-    def _store_format(self, node: StepNode) -> None:
+    def _format(self, node: StepNode) -> tuple[int, int]:
+        """Return the format and the bound of a node that is in memory."""
+        if id(node) in self.sums:
+            return self.sums[id(node)]
         slot = self.layout.slots[id(node)]
-        q = fit_q(self.formats.most(node))
         is_wide = id(node) in self.formats.wide
         if slot.array == "h_out":
-            lanes = self.formats.state_q[slot.offset : slot.offset + node.count]
-            q = int(lanes.min())
-        elif is_wide:
-            q += 15
-        self.stored[id(node)] = (q, INT31 if is_wide else INT16)
+            q = int(self.formats.state_q[slot.offset : slot.offset + node.count].min())
+        else:
+            q = fit_q(self.formats.most(node)) + 15 * is_wide
+        return q, INT31 if is_wide else INT16
 
     def _store(self, node: StepNode, value: FixedValue) -> None:
-        q, bound = self.stored[id(node)]
-        value = self.to_q(value, q, bound)
+        self._write("store", node, self.to_q(value, *self._format(node)).name)
+
+    def _write(self, kind: str, node: StepNode, value: str, lanes: Array | None = None) -> None:
+        """Write lanes of a node to where it is, by default all."""
         slot = self.layout.slots[id(node)]
-        self.put(
-            "store", (value.name,), array=slot.array, index=slot.offset + np.arange(node.count)
-        )
+        index = slot.offset + (np.arange(node.count) if lanes is None else lanes)
+        self.put(kind, (value,), array=slot.array, index=index)
 
     def _write_output(self, s: Statement) -> None:
         assert s.ref is not None
@@ -151,17 +150,15 @@ class _Lowering(Emitter):
         assert node.value is not None
         if node.op == "max":
             q = fit_q(self.formats.most(node))
-            self.stored[id(node)] = (q, INT31)
+            self.sums[id(node)] = (q, INT31)
             start = np.full(node.count, -INT31)
         else:
             share = _find_share(node)
             most = max(self._magnitude(ref) for ref in node.args)
             q = min(fit_q(most, share), fit_q(np.abs(node.value).max(), INT31 - 1))
-            self.stored[id(node)] = (q, OVERFLOW)
+            self.sums[id(node)] = (q, OVERFLOW)
             start = np.rint(node.value * 2.0**q)
-        slot = self.layout.slots[id(node)]
-        value = self.constant(start)
-        self.put("store", (value,), array=slot.array, index=slot.offset + np.arange(node.count))
+        self._write("store", node, self.constant(start))
 
     def _magnitude(self, ref: Ref) -> float:
         if ref.node.op == "const":
@@ -170,13 +167,11 @@ class _Lowering(Emitter):
 
     def _gather(self, node: StepNode, s: Statement) -> None:
         assert s.ref is not None
-        q, _ = self.stored[id(node)]
-        targets = node.tables[s.place]
+        q, _ = self.sums[id(node)]
         limit = _find_share(node) if node.op == "sum" else INT16
         value = self.to_q(self._read(s.ref), q, limit)
-        slot = self.layout.slots[id(node)]
         kind = "accumulate" if node.op == "sum" else "raise"
-        self.put(kind, (value.name,), array=slot.array, index=slot.offset + targets)
+        self._write(kind, node, value.name, node.tables[s.place])
 
     def _read(self, ref: Ref) -> FixedValue:
         """Return what the lane reads."""
@@ -207,8 +202,7 @@ class _Lowering(Emitter):
             bound = INT31 if id(node) in self.formats.wide else INT16 + 1
             return "h_in", index, int(q[0]), bound
         slot = self.layout.slots[id(node)]
-        q_stored, bound = self.stored[id(node)]
-        return slot.array, slot.offset + ref.index, q_stored, bound
+        return slot.array, slot.offset + ref.index, *self._format(node)
 
     # --- the time step --------------------------------------------------------------------------
 
@@ -339,10 +333,8 @@ class _Lowering(Emitter):
     def _relax(self, node: StepNode) -> FixedValue:
         v, input_term, decay, rate = (self._read(ref) for ref in node.args[:4])
         most = self.formats.most(node)
-        q, bound = self.stored.get(id(node)) or (fit_q(most) + 15, INT31)
-        if id(node) in self.layout.slots:
-            self._store_format(node)
-            q, bound = self.stored[id(node)]
+        is_stored = id(node) in self.layout.slots
+        q, bound = self._format(node) if is_stored else (fit_q(most) + 15, INT31)
         v = self.to_q(v, q, bound)
         target = self.put(
             "divide", (input_term.name, decay.name), (q - 15 - input_term.q + decay.q, INT16)
