@@ -17,11 +17,14 @@ Floats = NDArray[np.float64]
 _MAX_ROWS = 200_000  # that quantiles are taken of
 _MIN_SEQUENCES, _MIN_TRAINED, _MIN_GAPS = 5, 10, 20
 _MANY_DEVIATIONS = 2.5  # between medians
+_TIMES_WIDER = 8.0
 _LONGER = 3.0
 _LEAST_LOG = 0.2  # deviation of logarithms, so that whole numbers 1 and 2 are not far apart
-_MIN_PROBABILITY = 1e-6  # of no value in any sequence, below which that is no chance
 _SHOWN = 8
+_SAME_UNIT = 0.75  # deviations by which a likely unit may miss the quartiles
 _SHARES = (0.01, 0.25, 0.5, 0.75, 0.99)
+_TIME_FACTORS = (60, 3600, 24, 1440, 86400, 7, 1000)
+_FACTORS = (1000.0, 88.4, 60.0, 18.02, 2.54, 2.205)
 
 
 class FeatureSummary(NamedTuple):
@@ -182,9 +185,8 @@ def _describe_feature(
     """Return what has changed of a feature; ``None`` if it may be chance."""
     known = ~np.isnan(values)
     total, values, owner = len(np.unique(owner)), values[known], owner[known]
-    if not len(values):
-        is_chance = (1 - feature.present) ** total > _MIN_PROBABILITY
-        return None if is_chance else f"no value, was in {100 * feature.present:.0f} %"
+    if absence := _describe_absence(feature, len(np.unique(owner)), total):
+        return absence
     if feature.low == feature.high:  # constants are ignored, with another warning
         return None
     is_log = feature.low >= 0 and feature.high > 0 and bool((values >= 0).all())
@@ -210,8 +212,34 @@ def _describe_feature(
         is_beyond = not first <= centre <= last
         is_shifted = is_beyond and abs(centre - middle) > _MANY_DEVIATIONS * width
     if is_shifted:
-        return f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
+        change = f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
+        return change + _find_unit(feature, values)
+    if is_few or is_log or len(medians) < 2 * _MIN_TRAINED:
+        return None
+    now = _compute_quantiles(values)
+    pairs = [(now[3] - now[1], upper - lower), (now[4] - now[0], last - first)]
+    if all(0 < _TIMES_WIDER * a < b for a, b in pairs) or all(
+        0 < _TIMES_WIDER * b < a for a, b in pairs
+    ):
+        wide, was = pairs[0]
+        return f"middle half {wide:.4g} wide, was {was:.4g}{_find_unit(feature, values)}"
     return None
+
+
+def _describe_absence(feature: FeatureSummary, present: int, total: int) -> str | None:
+    """Return that far fewer sequences have a value than in the training split."""
+    trained, share = feature.sequences, feature.present
+    least = share - 3 * np.sqrt(share * (1 - share) / trained) - 1 / trained
+    if total < _MIN_SEQUENCES or present > least * total / 3 or least <= 0:
+        return None
+    # Hoeffding 1963, in the form of Chernoff: an upper bound of the binomial tail.
+    now = present / total
+    lost = (1 - now) * np.log((1 - now) / (1 - least))
+    lost += now * np.log(now / least) if now else 0.0
+    if total * lost < 12:
+        return None
+    has = "no value" if not present else f"a value in {100 * now:.0f} % of the sequences"
+    return f"{has}, was in {100 * share:.0f} %"
 
 
 def _describe_last_values(
@@ -244,4 +272,24 @@ def _describe_gaps(summary: tuple[float, ...], gaps: Floats | None, trained: flo
     is_told = low == high or trained >= _MIN_SEQUENCES
     if not is_told or low <= middle <= high or 1 / _LONGER < middle / was < _LONGER:
         return []
-    return [f"time steps: median {middle:.4g}, was {was:.4g}"]
+    names = {f"{sign}{n}": n**p for n in _TIME_FACTORS for sign, p in (("x ", 1), ("/ ", -1))}
+    likely = [f" (likely {k})" for k, f in names.items() if 0.9 < middle / was / f < 1.1]
+    return [f"time steps: median {middle:.4g}, was {was:.4g}{''.join(likely[:1])}"]
+
+
+def _find_unit(feature: FeatureSummary, values: Floats) -> str:
+    """Return the change of unit that explains the quartiles best, for a message; or nothing."""
+    was = np.array(feature.quantiles[1:4])
+    now = np.array(_compute_quantiles(values)[1:4])
+    changes = {
+        f"{sign}{factor:g}": was * factor**power
+        for sign, power in (("x ", 1), ("/ ", -1))
+        for factor in _FACTORS
+    }
+    changes |= {"1.8 x + 32": 1.8 * was + 32, "(x - 32) / 1.8": (was - 32) / 1.8}
+    errors = {}
+    for name, expected in changes.items():
+        width = max(abs(expected[2] - expected[0]) / 1.35, 1e-9 * abs(expected[1])) or 1.0
+        errors[name] = float(np.abs(expected - now).max() / width)
+    best = min(errors, key=lambda name: errors[name])
+    return f" (likely {best})" if errors[best] < _SAME_UNIT else ""
