@@ -40,16 +40,16 @@ def inspect(
     from .output import print_line, print_table
 
     description = describe_table(file, resolve_none_roles(file, table_options)[0])
-    problem, notes = description.problem, list[str]()
+    problem, notes = description.problem, [*description.hints]
     if problem is None:
         try:
             read = Schema(**description.options).load(file).card.notes
-            notes = [note for note in read if note.startswith((LEAK_NOTE, *ROW_NOTES))]
+            notes += [note for note in read if note.startswith((LEAK_NOTE, *ROW_NOTES))]
         except TauflowError as error:
             problem = str(error)
     rows = []
     for name, (profile, role) in description.columns.items():
-        shares = share_of_values(profile, description.frame.list_cells(name))
+        shares = share_of_values(profile, description.frame)
         shares_text = ", ".join(f"{text} {100 * part:.3g} %" for text, part in shares)
         missing = f"{100 * profile.missing:.3g} %" if profile.missing else ""
         rows.append((name, role.name, profile.holds, missing, shares_text))
@@ -67,11 +67,20 @@ def inspect(
         print_line(note)
     if problem is None:
         print_line("Suggested command (change any role that is wrong):")
-        words = ["tauflow", "run", str(file), *format_cli_options(description.options)]
-        print_line(f"  {shlex.join(words)}")
+        print_line(f"  {shlex.join(_suggest_command(file, description))}")
     else:
         print_line(f"It cannot be read so: {problem}")
         print_line("Say what columns are, for example: tauflow inspect FILE --id ID --time TIME")
+
+
+def _suggest_command(file: Path, description: "Description") -> list[str]:
+    """Return the words of a command that trains on the table."""
+    if description.lead_time is None:
+        return ["tauflow", "run", str(file), *format_cli_options(description.options)]
+    cuts = ("window", "horizon", "season")
+    options = {name: value for name, value in description.options.items() if name not in cuts}
+    words = ["tauflow", "forecast", str(file), *format_cli_options(options)]
+    return [*words, "--max-lead-time", description.lead_time]
 
 
 def _print_sequences(description: "Description") -> None:

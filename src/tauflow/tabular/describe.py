@@ -1,28 +1,25 @@
-"""What a table seems to be: its columns, and a command to start from, printed and never used.
+"""What a table seems to be: its columns, and a command to start from, printed and never used."""
 
-Roles follow from names, dtypes, how many rows columns tell apart, and whether they rise.
-"""
-
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import TauflowError
 
 from .cell_values import Floats, Indices
 from .column_profile import (
+    CLOCK,
+    DURATIONS,
     EMPTY,
-    FLOATS,
     INTEGERS,
     TEXT,
     ColumnProfile,
+    describe_codes,
+    describe_units,
     find_missing_markers,
     profile_column,
     share,
@@ -30,34 +27,24 @@ from .column_profile import (
 from .files import read_table
 from .frame import Frame
 from .inputs import MAX_CATEGORIES, build_inputs
+from .keys import PARTS, Keys, KeySearch, find_part, is_id_name, is_time_name
 from .option_names import list_role_columns
 from .options import BY_TIME, NEXT_STEP, READ_OPTIONS, TableOptions
 from .schema_fields import Role
+from .sequences import format_names
 from .target_kinds import MAX_INTEGER_CLASSES
 from .times import read_times
 
-_SUBJECTS = (
-    "patient|pat|pt|subject|subj|person|participant|stay|customer|user|animal|station|sensor|site|"
-    "machine|series|country|city|item|trial|household|company"
+_TARGETS = (
+    *("target", "label", "class", "outcome", "died", "dead", "death", "mortality", "survived"),
+    *("survival", "diagnosis", "status", "y"),
 )
-_ID = re.compile(
-    rf"(?i:(^|[_\W])({_SUBJECTS}|id|uid|key)([_\W]?(id|nr|no|num|number))?$)|[a-z]I[Dd]$|[A-Z]ID$"
-)
-_NO_ID = re.compile(r"(?i:(type|class|status|category|event|code|weather|item|test)[_\W]?id$)")
-_TIME = re.compile(
-    r"(?i:(^|[_\W])(\w*time|timestamp|\w*date|ts|hours?|minutes?|seconds?|days?|weeks?|months?|"
-    r"years?|when|t)\d?([_\W](utc|hours?|days?|h|s))?$)"
-)
-_AGE = re.compile(r"(?i:(^|[_\W])(age|elapsed|exper|experience)$)")
-_VARIABLE = re.compile(
-    r"(?i:(^|[_\W])(variable|parameter|param|item|code|test|signal|feature)(id|_name)?$)"
-)
-_VALUE = re.compile(r"(?i:(^|[_\W])(value|val|valuenum|numeric_value|reading|result)$)")
-_TARGETS = ("target", "label", "class", "outcome", "died", "death", "mortality", "status", "y")
 _TARGET = re.compile(rf"(?i:(?:^|[_\W])({'|'.join(_TARGETS)})s?$)")
-_MAX_IDS, _FEW_IDS, _LONG, _WINDOW = 6, 10, 1000, 100
 _MAX_MERGED = 0.05
 """Share of the rows that a suggestion may merge into others."""
+_FEW_IDS, _LONG, _WINDOW = 10, 1000, 100
+_LEAD_TIMES = {1.0: "24h", 24.0: "7 days"}
+"""How far ahead a single series with even time steps of so many hours is forecast."""
 
 
 class ColumnDescription(NamedTuple):
@@ -75,31 +62,26 @@ class Description:
         columns: each column, by its name.
         options: what to say of the table, fields of :class:`tauflow.data.TableOptions`.
         frame: the table as it is.
+        hints: sentences on what a reader should look at.
         problem: why the table cannot be read so.
         lengths: how many different times each id has.
         gaps: time steps between these, in hours if they are dates, in rows without times.
+        lead_time: how far ahead to forecast a single series of hours or days; ``None`` of others.
     """
 
     columns: Mapping[str, ColumnDescription]
     options: Mapping[str, Any]
     frame: Frame = field(repr=False)
+    hints: Sequence[str]
     problem: str | None
     lengths: Indices
     gaps: Floats
+    lead_time: str | None
 
     @property
     def roles(self) -> dict[str, Role]:
         """What each column seems to be for."""
         return {name: column.role for name, column in self.columns.items()}
-
-
-class _Keys(NamedTuple):
-    """Names of the columns of ids and times, and the share of the rows that they tell apart."""
-
-    id: str | None
-    time: str | None
-    unique: float = 1.0
-    points: float = -math.inf
 
 
 def describe_table(table: Any, known: Mapping[str, Any]) -> Description:
@@ -135,139 +117,124 @@ class _Describer:
             for name in names:
                 self.roles.setdefault(frame.check_name(name, role), Role(role, "as given"))
         forms = {known.get("time"): known.get("time_format")}
-        self.profiles = {n: profile_column(frame, n, forms.get(n)) for n in frame.columns}
-        pandas = require("pandas", extra="tables")
-        self.codes = pandas.DataFrame({name: p.codes for name, p in self.profiles.items()})
+        self.profiles = [profile_column(frame, name, forms.get(name)) for name in frame.columns]
+        self.by_name = {column.name: column for column in self.profiles}
+        self.hints: list[str] = []
+        self.problem: str | None = None
+
+    def _free(self) -> list[ColumnProfile]:
+        return [
+            column
+            for column in self.profiles
+            if column.name not in self.roles and column.kind != EMPTY
+        ]
 
     def describe(self) -> Description:
-        self._take_long()
-        keys = self._choose_keys()
+        barred = [name for name, role in self.roles.items() if role.name not in ("id", "time")]
+        search = KeySearch(self.profiles, self.known, barred)
+        keys = search.choose()
         self._take_keys(keys)
-        problem = self._explain_keys(keys)
+        self.problem = self._explain_spread(keys, search) or self._explain_keys(keys)
         forecast = any(self.known.get(name) for name in ("horizon", "season", "known"))
         if not ("target" in self.known or forecast or self.known.get("task") == NEXT_STEP):
             self._take_target()
+        self._leave_out(search)
         group = np.zeros(len(self.frame), np.int64)
         if keys.id is not None:
-            group = np.unique(self.profiles[keys.id].codes, return_inverse=True)[1]
-        times: Floats = np.arange(len(self.frame), dtype=np.float64)
-        if keys.time is not None and (values := self.profiles[keys.time].values) is not None:
-            times = values
-        order = np.lexsort((times, group))
-        new = (np.diff(group[order]) != 0) | (np.diff(times[order]) != 0)
-        rows = order[np.append(True, new)]
-        lengths = np.bincount(group[rows])
-        if problem is None:
-            self._take_order(keys, group, times)
-            is_constant = self._find_constant(group)
-            self._take_features(keys, is_constant, group, rows)
-            self._choose_windows(is_constant, lengths)
+            group = np.unique(keys.id.codes, return_inverse=True)[1]
+        rows, gaps = self._order_rows(group, keys)
+        lengths, lead_time = np.bincount(group[rows]), None
+        if self.problem is None:
+            self._take_features(group, rows, gaps)
+            lead_time = self._choose_windows(group, lengths, gaps)
+        if keys.id is not None and "id" in self.options and not keys.id.is_contiguous:
+            self.hints.append(
+                f"Rows of an id ({keys.id.name!r}) are not next to each other: they are put "
+                "together by --id."
+            )
+        others = [column for column in self.profiles if column not in (keys.id, keys.time)]
+        self.hints += [*describe_units(keys.time), *describe_codes(others)]
         columns = {
-            name: ColumnDescription(profile, self.roles.get(name, Role("feature")))
-            for name, profile in self.profiles.items()
+            n: ColumnDescription(p, self.roles.get(n, Role("feature")))
+            for n, p in self.by_name.items()
         }
-        gaps = np.diff(times[rows])[np.diff(group[rows]) == 0]
-        return Description(columns, self.options, self.frame, problem, lengths, gaps)
+        return Description(
+            *(columns, self.options, self.frame, self.hints, self.problem),
+            *(lengths, gaps, lead_time),
+        )
 
     # Ids and times.
 
-    def _list_free(self) -> dict[str, ColumnProfile]:
-        """Return the columns with values that have no role yet."""
-        of_all = self.profiles.items()
-        return {name: p for name, p in of_all if name not in self.roles and p.kind != EMPTY}
+    def _take_keys(self, keys: Keys) -> None:
+        for role, column in {"id": keys.id, "time": keys.time}.items():
+            if column is not None and role not in self.known:
+                self.options[role] = column.name
+                self.roles[column.name] = Role(role, format_count(column.count, "different value"))
+        if keys.time is not None and keys.time.kind == CLOCK:  # which never turns back in an id
+            self.by_name[keys.time.name] = replace(keys.time, kind=DURATIONS)
+        if keys.long is not None and "long" not in self.known:
+            self.options["long"] = keys.long
+            self.roles |= dict(zip(keys.long, (Role("variable"), Role("value")), strict=True))
+        if keys.time is not None and keys.time.formats and "time_format" not in self.known:
+            self.options["time_format"] = keys.time.formats[0]
+            if len(keys.time.formats) > 1:
+                self.hints.append(
+                    f"{keys.time.name!r} may be in the form "
+                    f"{' or '.join(map(repr, keys.time.formats))}: nothing tells which; "
+                    "--time-format says so."
+                )
 
-    def _take_long(self) -> None:
-        """Say which columns hold variables and values, by their names."""
-        if "long" in self.known:
-            return
-        free = self._list_free().items()
-        variables = [n for n, p in free if p.kind in (TEXT, INTEGERS) and _VARIABLE.search(n)]
-        values = [n for n, p in free if p.kind in (INTEGERS, FLOATS) and _VALUE.search(n)]
-        if not variables or len(values) != 1:
-            return
-        if 2 <= self.profiles[variables[0]].count <= len(self.frame) / 4:
-            self.options["long"] = (variables[0], values[0])
-            self.roles |= {variables[0]: Role("variable"), values[0]: Role("value")}
-
-    def _choose_keys(self) -> _Keys:
-        """Return the columns that most look like ids and times."""
-        free = self._list_free()
-        ids: list[Any] = [None, *sorted(filter(self._may_be_id, free), key=self._rank_id)]
-        times: list[Any] = [None, *(name for name, p in free.items() if p.values is not None)]
-        ids = [self.known["id"]] if "id" in self.known else ids[: _MAX_IDS + 1]
-        times = [self.known["time"]] if "time" in self.known else times
-        return max((self._rate(*pair) for pair in product(ids, times)), key=lambda k: k.points)
-
-    def _may_be_id(self, name: str) -> bool:
-        profile = self.profiles[name]
-        is_repeated = profile.count * (1.1 if is_id_name(name) else 1.5) <= len(self.frame)
-        fits = profile.kind in (TEXT, INTEGERS) and profile.missing <= 0.01 and profile.count > 1
-        return fits and is_repeated and not profile.is_row_number
-
-    def _rank_id(self, name: str) -> tuple[bool, bool, int]:
-        profile = self.profiles[name]
-        return not is_id_name(name), not profile.is_contiguous, profile.count
-
-    def _rate(self, id_: str | None, time: str | None) -> _Keys:
-        """Return a pair of an id and a time with its points."""
-        points = 0.0 if id_ is None else 3 * is_id_name(id_) - 1.5
-        codes = np.zeros(len(self.frame), np.int64) if id_ is None else self.profiles[id_].codes
-        if time is None:  # an id alone has its rows in one piece
-            is_whole = id_ is not None and self.profiles[id_].is_contiguous
-            is_whole = is_whole and not _TIME.search(id_ or "")
-            return _Keys(id_, None, points=points + 4 * is_whole + 2 * (id_ is None))
-        keys, profile = (
-            [*filter(None, (id_, time)), *self.options.get("long", ())[:1]],
-            self.profiles[time],
+    def _explain_spread(self, keys: Keys, search: KeySearch) -> str | None:
+        """Say which columns hold parts of the time, and how to join them."""
+        spread = None if "time" in self.known else search.find_spread_time(keys)
+        if spread is None:
+            return None
+        parts = [*spread, *([] if keys.time is None else [keys.time.name])]
+        for role in {"id", "time"} - self.known.keys():
+            if self.options.get(role) in parts:
+                del self.roles[self.options.pop(role)]
+        if "time" not in self.options and "time_format" not in self.known:
+            self.options.pop("time_format", None)
+        lower = [name.lower() for name in spread]
+        if {"year", "month", "day"} <= {*lower} <= {*PARTS}:
+            renamed = "" if lower == spread else ".rename(columns=str.lower)"
+            joined = f"frame[{spread!r}]{renamed}"
+        else:
+            joined = " + ' ' + ".join(f"frame[{name!r}].astype(str)" for name in spread)
+        return (
+            f"the time is spread over the columns {format_names([*map(repr, spread)], 6)}. Join "
+            f"them into one column of times: frame['when'] = pandas.to_datetime({joined}). Or name "
+            "a column that is the time by itself (--time), or none: --time none."
         )
-        unique = 1 - share(self.codes.duplicated(keys).to_numpy())
-        order = np.argsort(codes, kind="stable")
-        assert profile.values is not None
-        steps = np.diff(profile.values[order])[np.diff(codes[order]) == 0]
-        steps = steps[steps != 0] if "long" in self.options else steps
-        rises = max(share(steps > 0), share(steps < 0))
-        named = bool(_TIME.search(time))
-        is_no_time = profile.missing > 0.02 or unique < 0.3 or share(steps == 0) > 0.9
-        if not (named or profile.is_time):
-            is_odd = rises < 0.97 or unique < 0.9 or is_id_name(time) or profile.is_row_number
-            is_no_time = is_no_time or is_odd
-        if is_no_time and "time" not in self.known:
-            return _Keys(id_, time, unique)
-        points += 4.0 * profile.is_time + 3 * named + 2 * bool(_AGE.search(time))
-        points += (rises > 0.95) + 4 * unique + (unique == 1)
-        if id_ is not None and not is_id_name(id_):
-            points -= 3 * (unique < 0.9 or bool(_TIME.search(id_)))
-        return _Keys(id_, time, unique, points)
 
-    def _take_keys(self, keys: _Keys) -> None:
-        """Say which columns are id and time, and how times are written."""
-        for role, name in {"id": keys.id, "time": keys.time}.items():
-            if name is not None and role not in self.known:
-                self.options[role] = name
-                count = format_count(self.profiles[name].count, "different value")
-                self.roles[name] = Role(role, count)
-        formats = () if keys.time is None else self.profiles[keys.time].formats
-        if formats and keys.time is not None and "time_format" not in self.known:
-            self.options["time_format"] = formats[0]
-            if len(formats) > 1:
-                why = f"in the form {' or '.join(map(repr, formats))}: --time-format says which"
-                self.roles[keys.time] = Role("time", why)
-
-    def _explain_keys(self, keys: _Keys) -> str | None:
+    def _explain_keys(self, keys: Keys) -> str | None:
         """Say why times or ids that columns are named after cannot be read so."""
-        free = self._list_free().items()
-        unread = [name for name, p in free if p.kind == TEXT and _TIME.search(name)]
-        if unread and keys.time is None and "time" not in self.known:
-            why = "Say its form: --time-format."
-            try:
-                read_times(self.frame, unread[0], None)
-            except TauflowError as error:
-                why = str(error)
-            return (
-                f"column {unread[0]!r} is named like a time, and cannot be read as one: "
-                f"{why} Or name another column (--time), or none: --time none."
+        for column in self._free():
+            unread = column.kind == TEXT and is_time_name(column.name)
+            if unread and keys.time is None and "time" not in self.known:
+                why = "Say its form: --time-format."
+                try:
+                    read_times(self.frame, column.name, None)
+                except TauflowError as error:
+                    why = str(error)
+                return (
+                    f"column {column.name!r} is named like a time, and cannot be read as one: "
+                    f"{why} Or name another column (--time), or none: --time none."
+                )
+            is_id = (
+                is_id_name(column.name)
+                and column.kind in (TEXT, INTEGERS)
+                and not column.is_row_number
             )
-        if "duplicates" not in self.known and keys.unique < 1 - _MAX_MERGED:
+            single = is_id and column.count > 0.9 * len(self.frame)
+            is_named = keys.id is not None and is_id_name(keys.id.name)
+            if single and not is_named and "id" not in self.known:
+                return (
+                    f"each value of {column.name!r} has one row, and one row per id is no "
+                    "sequence. Name a column whose values come in several rows (--id), or --id "
+                    "none if all rows are one series."
+                )
+        if "duplicates" not in self.known and keys.time and keys.unique < 1 - _MAX_MERGED:
             return (
                 f"{format_count(round((1 - keys.unique) * len(self.frame)), 'row')} of "
                 f"{len(self.frame):,} have the time of another one"
@@ -281,96 +248,131 @@ class _Describer:
 
     def _take_target(self) -> None:
         fitting = []
-        for name, profile in self._list_free().items():
-            match = _TARGET.search(name)
-            most = MAX_CATEGORIES if profile.kind == TEXT else MAX_INTEGER_CLASSES
-            if match and 2 <= profile.count <= most and not profile.is_time:
-                fitting.append((_TARGETS.index(match[1].lower()), name))
+        for column in self._free():
+            match = _TARGET.search(column.name)
+            if match is None or column.is_row_number or column.count < 2 or column.is_time:
+                continue
+            word = match[1].lower()
+            few = column.count <= (MAX_CATEGORIES if column.kind == TEXT else MAX_INTEGER_CLASSES)
+            if few or word in ("target", "outcome", "y", "label"):
+                fitting.append((_TARGETS.index(word), column.name))
         if fitting:
-            name = min(fitting)[1]
+            name = min(fitting, key=lambda f: f[0])[1]
             self.options["target"] = (name,)
             self.roles[name] = Role("target", "by its name")
 
-    def _take_order(self, keys: _Keys, group: Indices, times: Floats) -> None:
-        """Say whether to merge or to sort rows."""
-        if "duplicates" not in self.known and keys.unique < 1:
-            numbers = any(p.kind in (INTEGERS, FLOATS) for p in self.profiles.values())
-            self.options["duplicates"] = "mean" if numbers else "last"
-        order = np.argsort(group, kind="stable")
-        is_back = (np.diff(times[order]) < 0) & (np.diff(group[order]) == 0)
-        if is_back.any() and not {"long", "duplicates"} & self.options.keys():
-            self.options.setdefault("sort", True)
-
-    def _find_constant(self, group: Indices) -> set[str]:
-        """Return the columns that have one value in each group of rows, (R,), as far as any."""
-        counts = self.codes.where(self.codes >= 0).groupby(group).nunique().max()
-        return {name for name, count in counts.items() if count <= 1}
-
-    def _take_features(
-        self, keys: _Keys, is_constant: set[str], group: Indices, rows: Indices
-    ) -> None:
-        """Say which columns are inputs, and which of these have one value per id."""
+    def _leave_out(self, search: KeySearch) -> None:
+        """Leave out what is no feature for what it holds."""
+        group = None
         if "long" in self.options:
-            at_once = self.codes.groupby([*filter(None, keys[:2])]).ngroup().to_numpy()
-            differing = self.profiles.keys() - self._find_constant(at_once)
-        else:
-            differing = set()
-        first = rows[np.unique(group[rows], return_index=True)[1]]
-        for name, profile in self.profiles.items():
-            if name in self.roles:
-                continue
-            role = Role("static", "one value per id" if "id" in self.options else "one value")
-            absent = profile.codes < 0
-            is_late = np.isin(group[first[absent[first]]], group[~absent]).any()
-            if (reason := self._find_reason(name)) is not None:
-                role = Role("left out", reason)
-            elif name in differing:
-                role = Role("left out", "differs between values of one time")
-            elif is_late or name not in is_constant:
-                role = Role("feature")
-            self.roles[name] = role
-        listed = [n for n in self.options.get("features") or self.profiles if n in self.roles]
-        names = {r: [n for n in listed if self.roles[n].name == r] for r in ("feature", "static")}
-        is_part = "left out" in {role.name for role in self.roles.values()}
-        if "long" in self.options:
-            variable, value = self.options["long"]
-            texts, codes = self.frame.texts(variable)
-            filled = np.unique(codes[self.profiles[value].codes >= 0])
-            names["feature"][:0] = [texts[code] for code in filled]
-            is_part |= len(filled) < len(texts)
-        if is_part and "features" not in self.known and any(names.values()):
-            self.options["features"] = (*names["feature"], *names["static"])
-        if names["static"] and "static" not in self.known:
-            self.options["static"] = tuple(names["static"])
+            group = search.combine([self.options.get("id"), self.options.get("time")])
+        for column in self.profiles:
+            reason = None if column.name in self.roles else self._find_reason(column)
+            differs = group is not None and not column.is_constant_in(group)
+            if reason is None and differs and column.name not in self.roles:
+                reason = "differs between values of one time"
+            if reason is not None:
+                self.roles[column.name] = Role("left out", reason)
 
-    def _find_reason(self, name: str) -> str | None:
-        """Return why a column is no feature for what it holds, ``None`` if it may be one."""
-        profile = self.profiles[name]
-        if profile.kind == EMPTY or profile.is_time:
-            return f"holds {profile.kind}"
-        if profile.is_row_number:
+    def _find_reason(self, column: ColumnProfile) -> str | None:
+        """Return why a column is no feature, ``None`` if it may be one."""
+        if column.kind in (EMPTY, CLOCK) or column.is_time:
+            return f"holds {column.kind}"
+        if column.is_row_number:
             return "numbers the rows"
         try:
-            build_inputs(self.frame, [name])
+            build_inputs(self.frame, [column.name])
         except TauflowError as error:
             return str(error)
         return None
 
-    def _choose_windows(self, is_constant: set[str], lengths: Indices) -> None:
-        """Say how to split and cut few or long sequences."""
+    def _order_rows(self, group: Indices, keys: Keys) -> tuple[Indices, Floats]:
+        """Return the first row of each time of each id, in their order, and the time between."""
+        values = np.arange(len(self.frame)) * 1.0
+        if keys.time is not None and keys.time.values is not None:
+            values = keys.time.values
+        if keys.time is not None and self.problem is None:
+            if "duplicates" not in self.known and keys.unique < 1:
+                numbers = any(column.is_number for column in self.profiles)
+                self.options["duplicates"] = "mean" if numbers else "last"
+            order = np.argsort(group, kind="stable")
+            back = (np.diff(values[order]) < 0) & (np.diff(group[order]) == 0)
+            if back.any() and "long" not in self.options and "duplicates" not in self.options:
+                self.options.setdefault("sort", True)
+        order = np.lexsort((values, group))
+        new = (np.diff(group[order]) != 0) | (np.diff(values[order]) != 0)
+        rows = order[np.append(True, new)]
+        return rows, np.diff(values[rows])[np.diff(group[rows]) == 0]
+
+    def _take_features(self, group: Indices, rows: Indices, gaps: Floats) -> None:
+        """Say which columns are inputs, and which of these have one value per id."""
+        forecast = TableOptions(**self.options).is_forecast
+        for column in self.profiles:
+            if column.name not in self.roles:
+                self.roles[column.name] = self._decide_role(column, group, rows)
+                if forecast and self._repeats_times(column, group, rows, gaps):
+                    self.roles[column.name] = Role("known", f"repeats {self.options['time']!r}")
+        listed = self.options.get("features") or self.by_name
+        names_by_role = {
+            role: [name for name in listed if name in self.roles and self.roles[name].name == role]
+            for role in ("feature", "static", "known")
+        }
+        is_part = "left out" in {role.name for role in self.roles.values()}
+        if "long" in self.options:
+            variable, value = self.options["long"]
+            names, codes = self.frame.texts(variable)
+            filled = np.unique(codes[self.by_name[value].codes >= 0])
+            names_by_role["feature"][:0] = [names[code] for code in filled]
+            is_part |= len(filled) < len(names)
+        if not any(names_by_role.values()):
+            self.problem = "no column is left that could be a feature."
+        elif is_part and "features" not in self.known:
+            self.options["features"] = tuple(
+                name for names in names_by_role.values() for name in names
+            )
+        for role in ("static", "known"):
+            if names_by_role[role] and role not in self.known:
+                self.options[role] = tuple(names_by_role[role])
+
+    def _decide_role(self, column: ColumnProfile, group: Indices, rows: Indices) -> Role:
+        """Return the role of a column whose id and time are known."""
+        there = column.codes >= 0
+        first = np.unique(group[rows], return_index=True)[1]
+        late = np.bincount(group[there], minlength=len(first))[~there[rows[first]]].any()
+        if late or not column.is_constant_in(group):
+            return Role("feature")
+        is_number = column.kind == INTEGERS and column.count > 0.9 * len(first) > 9
+        if is_number and column.values is not None and np.nanmin(np.abs(column.values)) >= 100:
+            return Role("left out", "another number of the id, by its values")
+        return Role("static", "one value per id" if "id" in self.options else "one value")
+
+    def _repeats_times(
+        self, column: ColumnProfile, group: Indices, rows: Indices, gaps: Floats
+    ) -> bool:
+        """Whether a column repeats the times: a part of a date, or times from another start."""
+        time = self.by_name.get(self.options.get("time", ""))
+        if time is None or column.kind != INTEGERS or column.values is None:
+            return False
+        if time.is_time:
+            return bool(find_part(column)) and column.is_constant_in(time.codes)
+        steps = np.diff(column.values[rows])[np.diff(group[rows]) == 0]
+        return share(steps == gaps) > 0.999
+
+    def _choose_windows(self, group: Indices, lengths: Indices, gaps: Floats) -> str | None:
+        """Say how to split and cut few or long sequences; return how far ahead to forecast one."""
         options = TableOptions(**self.options)
-        if options.id is not None and not options.is_forecast and {*options.targets} <= is_constant:
-            return
-        if {"window", "stride", "horizon", "season"} & self.known.keys():
-            return
+        per_id = options.id is not None and not options.is_forecast
+        per_id = per_id and all(self.by_name[n].is_constant_in(group) for n in options.targets)
+        if per_id or {"window", "stride", "horizon", "season"} & self.known.keys():
+            return None
         usual = np.median(lengths)
-        is_cut = options.id is not None and len(lengths) < _FEW_IDS and usual > _WINDOW
-        if is_cut and not {"split", "split_by", "group", "split_column"} & self.known.keys():
+        by_time = options.id is not None and len(lengths) < _FEW_IDS and usual > _WINDOW
+        if by_time and not {"split", "split_by", "group", "split_column"} & self.known.keys():
             self.options["split_by"] = BY_TIME
         if options.id is None or "split_by" in self.options or usual > _LONG:
             self.options["window"] = _WINDOW
-
-
-def is_id_name(name: str) -> bool:
-    """Whether a column is named like ids."""
-    return bool(_ID.search(name)) and not _NO_ID.search(name)
+        dated = options.time is not None and self.by_name[options.time].is_time
+        if not dated or not gaps.size or options.id is not None or not options.is_forecast:
+            return None
+        even = share(gaps == np.median(gaps)) > 0.99
+        return _LEAD_TIMES.get(float(np.median(gaps))) if even else None

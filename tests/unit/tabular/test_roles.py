@@ -192,8 +192,8 @@ KNOWN = {
         long().assign(died=lambda f: f.stay % 2),
         *("stay", "hours", ("parameter", "value"), "died"),
     ),
-    "long, odd names of ids and times": Known(
-        long(stay="k", hours="since"), "k", "since", ("parameter", "value")
+    "long, odd names": Known(
+        long(stay="k", hours="since", parameter="of", value="n"), "k", "since", ("of", "n")
     ),
     "long, shuffled": Known(shuffled(long()), "stay", "hours", ("parameter", "value")),
     "long, with units": Known(
@@ -302,11 +302,14 @@ def test_other_columns():
     left = dict.fromkeys(("born", "note", "empty", "row"), "left out")
     assert roles == {
         **{"pat": "id", "date": "time", "sex": "static", "crp": "feature"},
-        **{"year": "static", "day": "feature", **left},
+        **{"year": "known", "day": "known", **left},
     }
     assert "300 different texts" in guess.roles["note"].reason
     assert set(guess.options["features"]) == {"sex", "crp", "year", "day"}
-    assert guess.options["static"] == ("sex", "year")
+    assert guess.options["static"] == ("sex",)
+    assert guess.options["known"] == ("year", "day")
+    # With a target nothing is known ahead: the values of a row are all that counts.
+    assert "known" not in describe_table(frame, {"target": "crp"}).options
 
 
 def test_a_value_that_comes_late_is_not_static():
@@ -328,10 +331,68 @@ def test_counts_of_rows():
     assert describe_table(once, {}).options["sort"] is True
 
 
-def test_times_that_cannot_be_read_are_named():
-    frame = numbered("id", 6, when=["long ago", "now", "soon", "a", "b", "c"] * 30)
-    assert "'when' holds" in describe_table(frame, {}).problem
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (numbered("id", 6, when=["long ago", "now", "soon", "a", "b", "c"] * 30), "'when' holds"),
+        (
+            series(date=HOURS.strftime("%Y-%m-%d"), clock=HOURS.strftime("%H:%M")).drop(
+                columns="timestamp"
+            ),
+            "spread over the columns",
+        ),
+    ],
+)
+def test_times_that_cannot_be_read_are_named(frame, message):
+    assert message in describe_table(frame, {}).problem
     assert describe_table(frame, {"time": None, "long": None}).problem is None
+
+
+def calendar(freq, rows, *units, start="2023-05-01", **columns):
+    """Return rows of even times of which there are only parts, such as the month."""
+    times = pandas.date_range(start, periods=rows, freq=freq)
+    parts = {unit: getattr(times, unit.lower()) for unit in units}
+    return pandas.DataFrame({"ozone": walk(rows), **columns, **parts}), times
+
+
+STATIONS = np.repeat(["A", "B", "C"], 153)
+SPREAD = {
+    "month and day": calendar("D", 153, "Month", "Day"),
+    "year, month and day": calendar("D", 800, "year", "month", "day"),
+    "day and hour": calendar("h", 600, "day", "hour"),
+    "month, day and hour": calendar("h", 3000, "month", "day", "hour"),
+    "year and month": calendar("MS", 240, "year", "month"),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_times_that_are_spread_over_columns_are_named(name):
+    frame, times = SPREAD[name]
+    guess = describe_table(frame, {})
+    parts = ", ".join(repr(column) for column in frame.columns[1:])
+    assert f"spread over the columns {parts}. Join" in guess.problem
+    again = describe_table(frame.assign(time=times), {})
+    assert (again.problem, again.options["time"]) == (None, "time")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pandas.concat([calendar("D", 153, "Month", "Day")[0]] * 3).assign(station=STATIONS),
+        calendar("D", 365, "month", "day", start="2024-01-01")[0].assign(
+            month=pandas.date_range("2024-01-01", periods=365).strftime("%b")
+        ),
+        pandas.DataFrame(
+            {"date": HOURS.strftime("%Y-%m-%d"), "hr": HOURS.hour, "count": walk(200)}
+        ),
+    ],
+    ids=["stations", "names of months", "date and hour"],
+)
+def test_spread_times_of_other_kinds_are_named(frame):
+    guess = describe_table(frame, {})
+    assert "the time is spread over the columns" in guess.problem
+    assert guess.options.get("id") in (None, "station")
+    assert describe_table(frame, {"id": None, "time": None}).problem is None
 
 
 def test_parts_of_a_date_beside_the_time_are_not_a_spread_time():
@@ -352,6 +413,17 @@ def test_missing_markers_and_formats_are_found():
     assert guess.options["na_values"] == ("-",)
     assert guess.options["time_format"] == "%d.%m.%Y %H:%M"
     assert guess.roles["power"].name == "feature"
+
+
+@pytest.mark.parametrize(("freq", "lead_time"), [("h", "24h"), ("D", "7 days"), ("5min", None)])
+def test_a_lead_time_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, lead_time):
+    times = pandas.date_range("2020", periods=3000, freq=freq)
+    guess = describe_table(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
+    assert guess.lead_time == lead_time
+    guess_frame = pandas.DataFrame({"at": times, "load": walk(3000)})
+    load_table(guess_frame, Schema(**guess.options))
+    holes = guess_frame.drop(index=range(50, 2950, 20))
+    assert describe_table(holes, {}).lead_time is None
 
 
 def test_few_long_sequences_are_cut_by_time():
@@ -376,6 +448,24 @@ def test_forms_of_local_dates_are_found(written, form):
     assert (description.problem, description.options["time_format"]) == (None, form)
 
 
+@pytest.mark.parametrize("clock", ["%H:%M", "%H:%M:%S", "%I:%M %p"])
+def test_a_date_and_a_time_of_day_are_to_be_joined(clock):
+    times = pandas.date_range("2024-03-05 01:00", periods=200, freq="13h")
+    frame = pandas.DataFrame(
+        {
+            "date": times.strftime("%Y-%m-%d"),
+            "time": times.strftime(clock),
+            "kind": np.where(np.arange(200) % 3, "a", "b"),
+            "price": walk(200),
+        }
+    )
+    problem = describe_table(frame, {}).problem
+    assert "spread over the columns 'date', 'time'" in problem
+    joined = pandas.to_datetime(frame["date"].astype(str) + " " + frame["time"].astype(str))
+    assert "frame['date'].astype(str) + ' ' + frame['time'].astype(str)" in problem
+    assert (joined == times).all()
+
+
 NIGHTS = pandas.Timestamp("2024-03-01 20:00") + pandas.to_timedelta(np.arange(6) * 90, "min")
 
 
@@ -385,18 +475,49 @@ def nights(**columns):
     return pandas.DataFrame({"subject": ids(12, 6), **columns, "pulse": walk(72)})
 
 
+@pytest.mark.parametrize(
+    ("frame", "names"),
+    [
+        (
+            nights(**{unit: getattr(NIGHTS, unit) for unit in ("year", "month", "day", "hour")}),
+            "'year', 'month', 'day', 'hour'",
+        ),
+        (
+            nights(date=NIGHTS.strftime("%m/%d/%Y"), clock=NIGHTS.strftime("%I:%M %p")),
+            "'date', 'clock'",
+        ),
+    ],
+    ids=["parts", "clock"],
+)
+def test_hours_that_turn_back_within_an_id_are_no_time(frame, names):
+    description = describe_table(frame, {})
+    assert f"spread over the columns {names}" in description.problem
+    assert not {"time", "sort", "time_format"} & description.options.keys()
+
+
 def test_hours_and_minutes_that_never_turn_back_within_an_id_have_elapsed():
     elapsed = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in np.arange(6) * 90 + 7]
     options = describe_table(nights(time=elapsed), {}).options
     assert (options["time"], options["time_format"]) == ("time", "elapsed")
     description = describe_table(nights(time=elapsed), {})
     np.testing.assert_allclose(description.gaps, 1.5)
+    over_midnight = describe_table(nights(time=NIGHTS.strftime("%H:%M")), {})
+    assert over_midnight.roles["time"].reason == "holds times of day"
 
 
 def test_what_is_called_id_is_the_id_in_any_order():
     frame = patients("id").sort_values("crp", ignore_index=True)
     description = describe_table(frame, {})
     assert (description.options["id"], description.options["time"]) == ("id", "day")
+    assert any("not next to each other" in hint for hint in description.hints)
+
+
+def test_one_row_for_each_id_is_no_sequence():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {"person": rng.permutation(1000) + 5000, "date": HOURS[rng.integers(0, 200, 1000)]}
+    ).assign(weight=rng.normal(size=1000))
+    assert "one row per id is no sequence" in describe_table(frame, {}).problem
 
 
 def test_a_long_table_needs_no_id():
@@ -409,11 +530,17 @@ def test_a_long_table_needs_no_id():
     assert load_table(frame, Schema(**description.options)).schema.inputs[:2] == ("cpi", "jobs")
 
 
-def test_row_numbers_are_left_out():
-    frame = patients()
+def test_row_numbers_and_other_numbers_of_the_id_are_left_out():
+    frame = patients(record=np.repeat(np.arange(50) * 37 + 90210, 6))
     frame.insert(0, "sno.", np.arange(1, 301))
     roles = describe_table(frame, {}).roles
-    assert {name for name, role in roles.items() if role.name == "left out"} == {"sno."}
+    assert {name for name, role in roles.items() if role.name == "left out"} == {"sno.", "record"}
+
+
+def test_codes_that_may_mean_missing_are_pointed_out():
+    height = np.where(np.arange(300) % 11, 170.0 + np.arange(300) % 9, -1)
+    hints = describe_table(patients(height=height, crp=np.arange(300) % 7 + 20), {}).hints
+    assert hints == ["-1 in 'height' may mean that a value is missing: --missing=-1 says so."]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -432,10 +559,27 @@ def test_ordered_categories_keep_their_order(library):
     assert data.schema.outputs == tuple(order)
 
 
+def test_seconds_beside_milliseconds_are_pointed_out():
+    seconds = 1.7e9 + np.arange(200.0)
+    frame = pandas.DataFrame({"t": np.where(np.arange(200) < 150, seconds, 1e3 * seconds)})
+    (hint,) = describe_table(frame.assign(a=walk(200)), {}).hints
+    assert "'t' holds 1700000000 and 1700000199000: seconds beside milliseconds?" in hint
+    assert describe_table(pandas.DataFrame({"t": seconds, "a": walk(200)}), {}).hints == []
+
+
 def test_what_is_called_id_is_the_id_of_a_table_sorted_by_visit():
     frame = patients("id", visit=np.tile(range(6), 50)).sort_values(["visit", "crp"])
     options = describe_table(frame.drop(columns="day"), {}).options
     assert (options["id"], options["time"]) == ("id", "visit")
+
+
+def test_dates_beside_hours_are_joined_as_texts():
+    times = pandas.date_range("2024-03-05", periods=200, freq="7h")
+    frame = pandas.DataFrame(
+        {"day": times.strftime("%d/%m/%Y"), "hour": times.hour, "a": walk(200)}
+    )
+    problem = describe_table(frame, {}).problem
+    assert "frame['day'].astype(str) + ' ' + frame['hour'].astype(str)" in problem
 
 
 def test_rows_without_an_id_are_said_to_have_none():
@@ -445,3 +589,10 @@ def test_rows_without_an_id_are_said_to_have_none():
     assert (description.options["id"], description.options["time"]) == ("id", "day")
     with pytest.raises(DataError, match="is empty, expected an id"):
         load_table(frame, Schema(**description.options))
+
+
+def test_a_day_that_differs_between_patients_at_one_time_is_not_known_ahead():
+    frame = sites(day=np.concatenate([np.arange(200) // 24 + start for start in (1, 4, 9)]))
+    assert describe_table(frame, {}).roles["day"].name == "feature"
+    same = sites(day=np.tile(HOURS.day, 3))
+    assert describe_table(same, {}).roles["day"].name == "known"

@@ -49,8 +49,9 @@ def test_a_guess_says_why_and_reads_the_table(frame):
     assert Schema.guess(frame, time="year").time == "year"
     with pytest.raises(OptionError, match=r"no option 'label'"):
         Schema.guess(frame, label="died")
-    with pytest.raises(DataError, match=r"do not fit: 36 rows of 72 have the time of another one"):
-        Schema.guess(pandas.concat([frame, frame], ignore_index=True))
+    spread = pandas.DataFrame({"month": [1, 2, 3] * 9, "year": np.repeat(range(9), 3), "a": 1.5})
+    with pytest.raises(DataError, match=r"do not fit: .* spread over the columns"):
+        Schema.guess(spread)
 
 
 def test_its_roles_are_those_of_the_guess(frame):
