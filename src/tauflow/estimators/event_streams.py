@@ -38,7 +38,7 @@ def read_event_streams(
             f"X must be a table with a row for each event, got a {type(X).__name__}. Give a data "
             "frame with the columns of ids, times and types."
         )
-    table = replace(read_frame(X), is_training_data=False)
+    table = replace(read_frame(X), is_training_data=False, arguments=tuple(columns))
     for role, name in columns.items():
         table.check_name(name, role)
     id, time, kind = columns["id"], columns["time"], columns["type"]

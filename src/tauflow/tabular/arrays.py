@@ -6,13 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
 from .cell_values import Indices, check_no_datetimes, to_array, to_seconds
@@ -154,13 +152,10 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     if dt is None and t is None:
         return rows
     if dt is None:
-        moments = _flatten_to_rows(rows, "t", t)
-        table = _make_time_frame(rows, "t", moments)
+        table = _make_time_frame(rows, "t", _flatten_to_rows(rows, "t", t))
         timed = group_into_sequences(
             table, None, "t", "seconds", sort=False, allow_equal=True, skip_date_check=True
         )
-        if moments.dtype in (np.float16, np.float32):
-            _check_precision(timed, to_torch_float_dtype(moments.dtype))
         return replace(rows, dt=timed.compute_dt(), dated=timed.dated)
     dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
     single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
@@ -177,16 +172,6 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
             "more."
         )
     return replace(rows, dt=gaps, dated=values.dtype.kind == "m")
-
-
-def _check_precision(timed: Sequences, dtype: Any) -> None:
-    """Refuse times, as of tensors, whose type has rounded time steps away."""
-    inner = np.delete(np.arange(len(timed.times)), timed.starts)
-    ends, steps = timed.times[inner], timed.compute_dt()[inner]
-    tensor, owners = torch.from_numpy, timed.sequence_index[inner]
-    lost = find_precision_loss(tensor(ends), tensor(steps), tensor(owners), dtype)
-    if lost is not None:
-        raise TimeError(f"{lost.describe('t', dtype)} Give t in double precision, or dt.")
 
 
 def make_frame(lengths: Indices, columns: Mapping[str, NDArray[Any]]) -> Frame:

@@ -186,6 +186,7 @@ def _replace_decimal_commas(frame: Frame, options: TableOptions) -> Frame:
     if options.time_format is not None:
         names.add(options.time)
     columns = dict(frame.columns)
+    otherwise = "leave decimal out" if frame.is_training_data else "pass decimal='.' (--decimal)"
     for name, values in frame.columns.items():
         if name in names or values.dtype.kind != "O":
             continue
@@ -204,7 +205,7 @@ def _replace_decimal_commas(frame: Frame, options: TableOptions) -> Frame:
             raise DataError(
                 f"{frame.describe_value(row, name)}, a number with a point, and "
                 "decimals were said to have commas. Remove points between thousands, or "
-                "pass decimal='.' (--decimal)."
+                f"{otherwise}."
             )
         columns[name] = to_object_array([*map(replace_comma, cells), None])[codes]
     return replace(frame, columns=columns)

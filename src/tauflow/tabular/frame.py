@@ -47,7 +47,9 @@ class Frame:
             one, else ``()``.
         time_zones: of columns of ``datetime64``, which is in UTC then, the time zone that they are
             in.
-        is_training_data: whether it is read to learn from: targets, groups and parts are needed.
+        is_training_data: whether it is read to learn from: targets, groups and parts are needed,
+            and who gave it can pass options, such as ``sort``, that a message advises.
+        arguments: names of those of an estimator, for which it is read, that messages may advise.
         merged_count: how many rows, or values of a long table, were merged into others of the same
             time.
         notes: what a reader must know of how the cells were read.
@@ -65,6 +67,7 @@ class Frame:
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     time_zones: Mapping[str, str] = field(default_factory=dict)
     is_training_data: bool = True
+    arguments: tuple[str, ...] = ()
     merged_count: int = 0
     notes: tuple[str, ...] = ()
     index_names: tuple[str, ...] = ()
@@ -126,18 +129,34 @@ class Frame:
         value = self.columns[column][row]
         if not isinstance(value, str) or not SIGNED_NUMBER.fullmatch(value):
             return ""
-        passed = " Or pass decimal=',' (--decimal)." * ("," in value)
+        # A file is read with this option also to predict.
+        is_passed = "," in value and (self.is_training_data or self.is_file)
+        passed = " Or pass decimal=',' (--decimal)." * is_passed
         return (
             "Write numbers without signs between thousands or such as % and $, and decimals with a "
             f"point.{passed}"
         )
 
+    def format_option_advice(self, name: str, values: str, flag: str) -> str:
+        """Return the words for another way out, an option, where one can be passed.
+
+        An estimator has an argument, and no flag of the command line.
+        """
+        if not (self.is_training_data or name in self.arguments):
+            return ""
+        return f", or pass {name}={values}" + f" ({flag})" * self.is_training_data
+
     def get_number_advice(self, value: Any, row: int, column: str) -> str:
         """Return what to do about text that may mean a missing value, or a number."""
-        if isinstance(value, str) and value.lower() in LIKELY_MISSING:
+        if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.is_training_data:
             return (
                 f"If {value!r} means a missing value, pass na_values=[{value!r}] "
-                f"(--missing={shlex.quote(value)}), or table.replace({value!r}, None)."
+                f"(--missing={shlex.quote(value)}), or leave the column out."
+            )
+        if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.arguments:
+            return (
+                f"If {value!r} means a missing value, leave the cell empty: "
+                f"table.replace({value!r}, None)."
             )
         return self.get_decimal_advice(row, column)
 

@@ -140,23 +140,27 @@ def _check_order(
         f"{table.describe_cell(row, time)} holds {table.format_value(row, time)}",
     )
     whose = _format_id(id, sequences.ids[owners[place]])
-    several = (
-        " If rows are of several sequences, name the column that tells them apart: id (--id)."
-    ) * (not id and table.lengths is None)
+    several = ""
+    if not id and (table.is_training_data or "id" in table.arguments):
+        flag = " (--id)" if table.is_training_data else "='...'"
+        several = (
+            f" If rows are of several sequences, name the column that tells them apart: id{flag}."
+        )
     if not wrong.size:
         raise TimeError(
             f"{holds}, {gaps[place]:.3g} after {distance} of the same id, a time step that "
             "single precision cannot hold. Correct it, or give times in another unit."
         )
     if gaps[place] == 0:
+        merging = table.format_option_advice("duplicates", "'mean' or 'last'", "--duplicates")
         raise TimeError(
             f"{holds}, the same time as {distance} of {whose}. Put what was measured at one time "
-            f"into one row, or pass duplicates='mean' or 'last' (--duplicates).{several}"
+            f"into one row{merging}.{several}"
         )
     raise TimeError(
         f"{holds}, before {table.format_value(before, time)} of {distance} of {whose}: time runs "
         "backwards. "
-        f"Sort the rows by time; from_table and commands take sort=True (--sort).{several}"
+        f"Sort the rows by time{table.format_option_advice('sort', 'True', '--sort')}.{several}"
     )
 
 

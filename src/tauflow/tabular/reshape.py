@@ -230,7 +230,8 @@ class _RowMerger:
             several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
             if several.size:
                 again = several[whose[several] == whose[several[0]]][1]
-                advice = "Remove one, or pass duplicates='mean' or 'last' (--duplicates)"
+                option = ("duplicates", "'mean' or 'last'", "--duplicates")
+                advice = f"Remove one{self.frame.format_option_advice(*option)}"
                 raise self._duplicate_error(int(rows[again]), column, what, advice)
         if numbers is None or self.options.duplicates == "last":  # text: in any case
             last = np.full(size, -1)

@@ -42,7 +42,7 @@ def read_table_sequences(
     those of the table. Dates count in seconds; without times rows are one step apart.
     """
     id, time, features = schema.id, schema.time, schema.features
-    table = replace(read_frame(X), is_training_data=False)
+    table = replace(read_frame(X), is_training_data=False, arguments=TABLE_ARGUMENTS)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             table.check_name(column, role)

@@ -109,19 +109,21 @@ def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     return tuple(form for form in fitting if "%B" not in form) or tuple(fitting)
 
 
-def get_format_advice(cells: Sequence[Any]) -> str:
-    """Return which ``time_format`` to give for cells that are not read as times, if any is."""
+def get_format_advice(cells: Sequence[Any], *, is_option: bool = True) -> str:
+    """Return which ``time_format`` to give for cells that are not read as times, if any is.
+
+    Where that is no option, it is pandas that reads them.
+    """
     formats = infer_time_formats(cells)
     if not formats:
         return ""
     if formats == (ELAPSED,):
-        return (
-            "If these are elapsed hours and minutes, pass time_format='elapsed' (--time-format "
-            "elapsed), or convert them by pandas.to_timedelta."
-        )
-    forms, form = " or ".join(map(repr, formats)), formats[0]
-    which = "pass" if len(formats) == 1 else "say which, as in"
-    return (
-        f"The column looks like dates of the form {forms}; {which} time_format={form!r} "
-        f"(--time-format {shlex.quote(form)}), or convert it by pandas.to_datetime."
-    )
+        option = "pass time_format='elapsed' (--time-format elapsed)"
+        option = option if is_option else "convert them by pandas.to_timedelta"
+        return f"If these are elapsed hours and minutes, {option}."
+    option = f"pass time_format={formats[0]!r} (--time-format {shlex.quote(formats[0])})"
+    option = option if is_option else f"call pandas.to_datetime(..., format={formats[0]!r})"
+    if len(formats) == 1:
+        return f"The column looks like dates of the form {formats[0]!r}: {option}."
+    forms = " or ".join(map(repr, formats))
+    return f"The column looks like dates of the form {forms}; say which, as in {option[5:]}."

@@ -198,10 +198,12 @@ def read_times(
         form = infer_bare_format(dict.fromkeys(numbers.tolist()))
     if form is not None:  # at a month's end a day would count as 70
         text = str(int(numbers[0]))
+        dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
+        if frame.is_training_data:
+            dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
         raise TimeError(
             f"{frame.describe_cell(0, column)} holds {text}, and like it every value of the column "
-            f"may be a number, or a date without hyphens; expected {_EXPECTED}. If they are "
-            f"dates, pass time_format={form!r} (--time-format {form}); if they "
+            f"may be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they "
             f"are numbers, subtract {text} from all of them, which changes no time step."
         )
     return Times(numbers, unit or infer_unit(column), False)
@@ -257,7 +259,10 @@ def _has_offset(cell: Any) -> bool:
 
 
 def _time_error(frame: Frame, column: str, row: int, expected: str) -> TimeError:
-    advice = get_format_advice(factorize(frame.columns[column])[1])
+    advice = ""
+    if frame.is_training_data or frame.arguments:
+        cells = factorize(frame.columns[column])[1]
+        advice = get_format_advice(cells, is_option=frame.is_training_data)
     if not advice and "," in frame.format_value(row, column):
         advice = frame.get_decimal_advice(row, column)
     advice = advice or "Correct it, or remove the row."

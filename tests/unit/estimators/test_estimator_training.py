@@ -325,7 +325,7 @@ def test_tables_that_do_not_fit_are_refused():
     with pytest.raises(ArgumentError, match="fitted to arrays, which name no features"):
         classifier.fit(BATCH, Y).predict(frame, id="who")
     classifier.fit(frame, "y", id="who", time="at")
-    with pytest.raises(TimeError, match="time runs backwards"):
+    with pytest.raises(TimeError, match=r"time runs backwards. Sort the rows by time\.$"):
         classifier.predict(frame.iloc[[1, 0, 2, 3]])
     with pytest.raises(UnknownNameError, match="has no column 'a'"):
         classifier.predict(frame.drop(columns="a"))

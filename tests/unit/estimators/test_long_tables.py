@@ -182,8 +182,9 @@ def test_a_repeated_time_is_cured_as_the_error_says(kind):
         ends = wide.groupby("stay")["hours"].max() + 1.0
         targets = [ends[y.index], y == y.iloc[0]]
     settings = {**SMALL, "epochs": 1}
-    with pytest.raises(TimeError, match="or pass duplicates='mean' or 'last'"):
+    with pytest.raises(TimeError, match="or pass duplicates='mean' or 'last'") as refused:
         kind(**settings).fit(both, *targets, **WIDE)
+    assert "--" not in str(refused.value)
     fitted = kind(**settings).fit(both, *targets, **WIDE, duplicates="last")
     answer = "transform" if kind is SequenceImputer else "predict"
     plain = kind(**settings).fit(wide, *targets, **WIDE)
@@ -202,7 +203,7 @@ def test_texts_of_missing_values_and_dates_are_cured_as_the_error_says():
     SequenceClassifier(**SMALL).fit(odd.replace("nil", None), y, **WIDE)
     dates = pd.Timestamp("2024-01-20") + pd.to_timedelta(wide["hours"], unit="h").dt.floor("s")
     written = wide.assign(hours=dates.dt.strftime("%d.%m.%Y %H:%M:%S"))
-    with pytest.raises(TimeError, match=r"'%d\.%m\.%Y .*pandas\.to_datetime"):
+    with pytest.raises(TimeError, match=r"pandas\.to_datetime\(\.\.\., format='%d\.%m\.%Y"):
         SequenceClassifier(**SMALL).fit(written, y, **WIDE)
 
 

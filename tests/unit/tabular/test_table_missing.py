@@ -151,6 +151,10 @@ def test_an_error_about_such_a_cell_names_the_option(word):
     advice = f"If {word!r} means a missing value, pass na_values=[{word!r}] (--missing={quoted})"
     assert advice in str(error.value)
     from_table(visits(a=written), na_values=[word], **SAID)  # the advice works
+    data = from_table(visits(), **SAID)
+    with pytest.raises(DataError, match="expected a finite number") as error:
+        transform_table(data, visits(a=written))
+    assert "na_values" not in str(error.value)  # which cannot be passed there
 
 
 @pytest.mark.parametrize("values", ["nil", [], ()])

@@ -94,6 +94,23 @@ def test_numbers_are_no_dates_where_they_were_none_before():
     assert transform_table(data, new)[1].dt.tolist() == [[0.0, 70.0]]
 
 
+@pytest.mark.parametrize(
+    ("hours", "message"),
+    [
+        ([0.0, 4.0, 1.5], r"time runs backwards. Sort the rows by time\.$"),
+        ([0.0, 4.0, 4.0], r"Put what was measured at one time into one row\.$"),
+        ([0.0, "1,5", 4.0], r"column 'hours' holds '1,5', .* decimals with a point\.$"),
+        (["13.01.2024", 1.0, 4.0], r"Correct it, or remove the row\.$"),
+    ],
+)
+def test_what_cannot_be_passed_is_not_advised(hours, message):
+    data = from_table(visits(), **SAID)
+    with pytest.raises(TimeError, match=message):
+        transform_table(data, visits(hours=hours * 12))
+    with pytest.raises(DataError, match=r"holds '2,5', .* decimals with a point\.$"):
+        transform_table(data, visits(a=["2,5"] * 36))
+
+
 def test_columns_and_units_have_to_be_there():
     data = from_table(visits(), target="died", **SAID)
     with pytest.raises(UnknownNameError, match=r"no column 'b' \(feature\)"):

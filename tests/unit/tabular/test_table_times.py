@@ -169,7 +169,7 @@ def test_numbers_keep_their_unit(column, unit, name):
         (
             1.0,
             r"row 5, column 'hours' holds 1.0, before 4.0 of row 4 of patient 'p00': time runs "
-            r"backwards. Sort the rows by time; .* sort=True \(--sort\)",
+            r"backwards. Sort the rows by time, or pass sort=True \(--sort\)",
         ),
         (4.0, r"row 5, column 'hours' holds 4.0, the same time as row 4 of patient 'p00'"),
     ],
