@@ -1,19 +1,22 @@
 """CSV tables that were damaged: refused by row and column, or sequences that a model can take."""
 
 import csv
+import gzip
 import io
 import random
 from functools import cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from guard import MIB
 from mutate import ABSURD, mutate_bytes
 from survive import seeds, survives
 
 from tauflow.data import from_table, read_csv
-from tauflow.errors import TauflowError
+from tauflow.errors import DataError, TauflowError
 
 PARTS = range(4)
 _CELLS = (
@@ -140,6 +143,21 @@ def test_absurd_cells(part, tries, tmp_path):
         result = survives_reading(written(rows), tmp_path, chosen, what)
         refused += isinstance(result, TauflowError)
     assert refused > 10
+
+
+@pytest.mark.parametrize("packed", ["gzip", "Parquet"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(packed, tmp_path):
+    path = tmp_path / "bomb"
+    if packed == "gzip":
+        row = b"p0,0.0,0.00000000000000000000000,0,y\n"
+        path.write_bytes(gzip.compress(b"id,time,a,b,died\n" + row * 2_000_000, 9))
+    else:
+        zeros = pa.chunked_array([pa.array(np.zeros(1 << 16))] * 128)
+        pq.write_table(pa.table({"id": zeros, "a": zeros}), path)
+    assert path.stat().st_size < 300_000
+    outcome = survives(lambda: read_csv(path, id="id", target="a"), packed, memory=160 * MIB)
+    assert isinstance(outcome, DataError)
+    assert "unpacked takes more than" in str(outcome)
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,13 @@ def read_feature_table(
     )
     rest = [name for name in table.columns if name not in (*others, *named)]
     numbers = [
-        name for name in rest if table.is_numeric(name) and not table.find_missing(name).all()
+        name
+        for name in rest
+        if table.is_mostly_numbers(name) and not table.find_missing(name).all()
     ]
     features = list(dict.fromkeys([*(table_options.features or numbers), *more]))
     for name in features:
-        if table.is_numeric(name):
+        if table.is_mostly_numbers(name):
             table.numbers(name)
     notes = list(make_row_notes(table, sequences, table_options))
     unused = [name for name in rest if name not in features]

@@ -27,11 +27,24 @@ MAX_SHOWN_LENGTH = 40
 """How many characters of a cell a message shows."""
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
-_SIGNS, _SPACES = "%\u2030$\u20ac\u00a3\u00a5", " \u00a0\u2009\u202f"
-SIGNED_NUMBER = re.compile(
-    rf"[-+\u2212{_SIGNS}{_SPACES}]*\d?[.,]?\d[\d.,'\u2019{_SPACES}]*(?:[eE][-+]?\d+)?[{_SIGNS}{_SPACES}]*"
+GROUPED_NUMBER = re.compile(
+    r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d*)?|(?:\.\d{3})+(?:,\d*)?|"
+    r"(?:[\u0020\u00a0\u2009\u202f'\u2019]\d{3})+(?:[.,]\d*)?)"
 )
-"""Numbers alone, perhaps with signs that are not read: 12 %, $5, 1,250, 1.250,5."""
+"""Text such as 1,250 or 1.250,5, in which signs may divide thousands."""
+_SIGNS = "%\u2030$\u20ac\u00a3\u00a5"
+UNREAD_NUMBER = re.compile(
+    rf"[{_SIGNS}]?[ \u00a0]?[-+\u2212]?(?:\d*[.,]?\d+(?:[eE][-+]?\d+)?|{GROUPED_NUMBER.pattern})"
+    rf"[ \u00a0]?[{_SIGNS}]?"
+)
+"""Text such as 12 %, $5 and those above: numbers alone, with signs that are not read."""
+QUANTITY = re.compile(
+    rf"(?!\d+[A-Za-z]$)(?:{UNREAD_NUMBER.pattern})(?!\s*(?:st|nd|rd|th)$)\s*"
+    r"(?:[A-Za-z\u00b5\u03bc\u00b0%][A-Za-z\u00b5\u03bc\u00b0%0-9/^\u00b2\u00b3 ]*|/\s*\d+)?"
+)
+"""Numbers with a unit, or as a fraction; not 1a and 2b, which are labels."""
+MIN_NUMBER_SHARE = 0.9
+"""With at least this part of its cells being numbers, a column is meant to hold numbers."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

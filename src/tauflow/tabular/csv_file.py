@@ -172,24 +172,24 @@ class _CsvReader:
     def read_frame(self, decimal: str, text: set[int], na_values: Sequence[str]) -> Frame:
         """Return the table, read once where every line is a row, as nearly all files have it.
 
+        pandas fills short rows up, so that rows without a last cell are looked at again; and long
+        ones off, if the first is one.
+
         Raises:
             DataError: see :meth:`check_rows`; or pandas cannot read the file.
         """
-        if self._is_plain():
+        if self._seems_plain():
             try:
                 frame = self._parse(decimal, text, na_values, ())
             except _get_parse_errors():
                 pass  # the strict reader says in which row
             else:
-                empty = frame.find_missing(self.header[0])
-                for name in self.header[1:] if empty.any() else ():
-                    empty &= frame.find_missing(name)
-                if not empty.any():
+                if not self._has_odd_rows(frame):
                     return frame
                 del frame
-        numbers, empty_records = self.check_rows()
+        numbers, empty = self.check_rows()
         try:
-            frame = self._parse(decimal, text, na_values, empty_records)
+            frame = self._parse(decimal, text, na_values, empty)
             if len(frame) != len(numbers):
                 raise ValueError(f"{len(frame)} of {format_count(len(numbers), 'row')}")
         except _get_parse_errors() as error:
@@ -219,7 +219,14 @@ class _CsvReader:
         }
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            read = pandas.read_csv(io.BytesIO(self.content), low_memory=False, **options)
+            warnings.simplefilter("error", pandas.errors.DtypeWarning)
+            try:
+                read = pandas.read_csv(io.BytesIO(self.content), **options)
+                is_uniform = not any(map(_may_have_been_integers, read.items()))
+            except pandas.errors.DtypeWarning:
+                is_uniform = False
+            if not is_uniform:  # of a column whose parts have several types, all of it decides
+                read = pandas.read_csv(io.BytesIO(self.content), low_memory=False, **options)
         tidied = {
             name: _tidy(series) for name, (_, series) in zip(self.header, read.items(), strict=True)
         }
@@ -231,29 +238,41 @@ class _CsvReader:
             factorized={name: (values, *of) for name, (values, of) in tidied.items() if of},
         )
 
-    def _is_plain(self) -> bool:
-        """Whether each line is a row: nothing is quoted, and there are all signs between cells.
-
-        pandas refuses longer rows than the first, and would fill shorter ones up.
-        """
-        content, sign, start = self.content, self.delimiter.encode(), 0
+    def _find_first_row(self) -> int:
+        """Return where the row after the names begins, if each line is a row."""
+        start = 0
         for _ in range(self.header_row):
-            start = content.find(b"\n", start) + 1 or len(content)
-        is_returned = b"\r" in content and content.count(b"\r") != content.count(b"\r\n")
-        if b'"' in content or is_returned or len(sign) > 1 or start == len(content):
+            start = self.content.find(b"\n", start) + 1
+        return start or len(self.content)
+
+    def _seems_plain(self) -> bool:
+        """Whether each line may be a row: nothing is quoted, and the first has all cells."""
+        sign, start = self.delimiter.encode(), self._find_first_row()
+        if b'"' in self.content or len(sign) > 1:
             return False
-        first, each = (
-            content[start : content.find(b"\n", start) % (len(content) + 1)],
-            len(self.header) - 1,
-        )
-        lines = content.count(b"\n", start) + (not content.endswith(b"\n"))
-        return first.count(sign) == each > 0 and content.count(sign, start) == lines * each
+        # A return without a new line ends a row, too.
+        if b"\r" in self.content and self.content.replace(b"\r\n", b"").count(b"\r"):
+            return False
+        end = self.content.find(b"\n", start) % (len(self.content) + 1)
+        return self.content.count(sign, start, end) == len(self.header) - 1 and start < end
+
+    def _has_odd_rows(self, frame: Frame) -> bool:
+        """Whether a row, of a file whose lines are rows, is empty or lacks its last cells."""
+        empty = frame.find_missing(self.header[-1])
+        if not empty.any():
+            return False
+        for name in self.header[:-1]:
+            empty &= frame.find_missing(name)
+        # As pandas refuses longer rows than the first, all signs are there if none is shorter.
+        signs = self.content.count(self.delimiter.encode(), self._find_first_row())
+        return bool(empty.any()) or signs != len(frame) * (len(self.header) - 1)
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.
 
         Raises:
-            DataError: there are no rows, or one of them has another number of cells.
+            DataError: there are no rows, one of them has another number of cells, or a quotation
+                mark that opens no text seems to have swallowed rows.
         """
         header, filled, empty = self.header, list[int](), list[int]()
         for number, row in enumerate(self.parse_rows(), start=1):
@@ -271,10 +290,26 @@ class _CsvReader:
                     "needs quotation marks. Remove titles and remarks above the names and between "
                     "rows."
                 )
+            self._check_quotes(number, row)
             filled.append(number)
         if not filled:
             raise DataError(f"{self.path} holds no rows below the row of column names. Add some.")
         return np.array(filled), empty
+
+    def _check_quotes(self, number: int, row: Sequence[str]) -> None:
+        """Raise an error if a row of several lines would be as many rows without its quotations.
+
+        Two stray quotation marks, such as those of inches, otherwise swallow all rows between them.
+        """
+        lines = self.delimiter.join(row).splitlines()
+        counts = {line.count(self.delimiter) for line in lines}
+        if len(lines) > 1 and len(row) > 1 and counts == {len(row) - 1}:
+            raise DataError(
+                f"{self.path}, row {number} holds {format_count(len(lines), 'line')}, each with as "
+                "many cells as there are columns: a stray quotation mark seems to have "
+                "swallowed rows. Remove it, or the line breaks within the quotation: "
+                f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
+            )
 
 
 def _tidy(series: Any) -> tuple[NDArray[Any], tuple[Indices, list[Any]] | None]:
@@ -299,6 +334,12 @@ def _tidy(series: Any) -> tuple[NDArray[Any], tuple[Indices, list[Any]] | None]:
         return series.to_numpy(), (codes, cells)
     codes = np.array([*of_each, -1])[codes]
     return to_object_array([*places, None])[codes], (codes, list(places))
+
+
+def _may_have_been_integers(column: tuple[Any, Any]) -> bool:
+    """Whether a column, a name and cells, are floating point, and some were larger integers."""
+    values = column[1].to_numpy() if column[1].dtype.kind == "f" else np.zeros(1)
+    return bool(max(np.fmax.reduce(values), -np.fmin.reduce(values)) >= 2**63)
 
 
 def _get_parse_errors() -> tuple[type[Exception], ...]:

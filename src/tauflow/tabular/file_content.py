@@ -11,13 +11,36 @@ from typing import IO, Any
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 
+MAX_LINE_BYTES = 1 << 25
+"""Bytes of a line, beyond which a file is no table."""
+MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 1 << 25, 100
+"""Bytes that any packed file may unpack to, and how many for each that it has."""
+_BLOCK_BYTES = 1 << 18  # bytes read together: larger pieces of memory are kept when freed
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "an Excel workbook, or a zip archive. Save the sheet as CSV UTF-8, or unpack it",
-    b"\xff\xfe": "text in UTF-16. Save it as CSV UTF-8",
-    b"\xfe\xff": "text in UTF-16. Save it as CSV UTF-8",
-}
-"""How files of other formats begin, and what is said of them."""
+_OTHER_FORMATS = (
+    (
+        (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        "an Excel workbook, or a zip archive",
+        "Save the sheet as CSV UTF-8, or unpack the archive",
+    ),
+    (
+        (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
+        "compressed, and not by gzip",
+        "Unpack it, or compress it by gzip",
+    ),
+    ((b"\xff\xfe", b"\xfe\xff"), "text in UTF-16", "Save it as CSV UTF-8"),
+    (
+        (b"par1", b"arrow1", b"feather", b"sqlite format", b"\x89hdf", b"\x93numpy", b"$fl2"),
+        "binary, such as Parquet in gzip, Feather, HDF5, SQLite, NumPy or SPSS",
+        "Write it as CSV or Parquet",
+    ),
+    (
+        (b"<!doctype", b"<html", b"<table", b"<?xml", b'{"', b'[{"', b"{\n", b"[\n"),
+        "HTML, XML or JSON",
+        "Write the table as CSV, or pass it to from_table as a data frame",
+    ),
+)
+"""How files of other formats begin, in lower case or as they are, what they are, and the cure."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +102,46 @@ def is_parquet(path: Path | InMemoryFile) -> bool:
     raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
 
 
+def check_unpacked(path: Path | InMemoryFile, size: int) -> None:
+    """Raise :class:`DataError` if a packed file unpacks to so many bytes that it may be a bomb."""
+    packed = path.stat().st_size if isinstance(path, Path) else len(path.content)
+    if size > max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * packed):
+        raise DataError(
+            f"{path} unpacked takes more than {MAX_UNPACKED_BYTES >> 20} MiB and "
+            f"{MAX_UNPACKED_RATIO} times its size. If it is the right file, unpack it (gunzip) and "
+            "give what is in it, or read it with pandas and pass the frame to from_table."
+        )
+
+
 def read_content(path: Path | InMemoryFile) -> bytes:
     """Return the bytes of a CSV file, which gzip may have compressed.
 
     Raises:
-        DataError: it is damaged, or begins as an Excel workbook or text in UTF-16 does.
+        DataError: it is damaged, or begins as a file of another well-known format does; or a line
+            is too long, or it unpacks to too much, so that a small file may need all memory.
     """
-    with path.open("rb") as stream:
-        content = stream.read()
-    if content.startswith(_GZIP):
+    stream = path.open("rb")
+    is_compressed = stream.read(len(_GZIP)) == _GZIP
+    stream.seek(0)
+    unpacked, length = io.BytesIO(), 0
+    with stream, gzip.GzipFile(fileobj=stream) if is_compressed else stream as lines:
         try:
-            content = gzip.decompress(content)
+            while block := lines.read(_BLOCK_BYTES):
+                end = block.find(b"\n")
+                if length + (len(block) if end < 0 else end) > MAX_LINE_BYTES:
+                    raise DataError(
+                        f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no "
+                        "table. Check that it is the right file, with one row in each line."
+                    )
+                if is_compressed:
+                    check_unpacked(path, unpacked.tell() + len(block))
+                length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
+                unpacked.write(block)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-    for start, what in _OTHER_FORMATS.items():
-        if content.startswith(start):
-            raise DataError(f"{path} is {what}.")
+    content = unpacked.getvalue()
+    start = content[:100].lstrip().lower()
+    for signs, kind, advice in _OTHER_FORMATS:
+        if content.startswith(signs) or start.startswith(signs):
+            raise DataError(f"{path} is {kind}, expected CSV or Parquet. {advice}.")
     return content

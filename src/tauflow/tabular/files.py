@@ -1,7 +1,8 @@
 """What a table may be in: a file of one of several formats, or a frame of any library."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,22 +13,26 @@ from numpy.typing import NDArray
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
 
-from .cell_values import DECIMAL_COMMA, parse_number, to_object_array
+from .cell_values import DECIMAL_COMMA, MAX_EXACT_INTEGER, parse_number, to_object_array
 from .csv_file import read_csv_table
-from .file_content import InMemoryFile, is_parquet, resolve_file
+from .file_content import InMemoryFile, check_unpacked, is_parquet, resolve_file
 from .frame import Frame
 from .from_frame import read_frame as read_data_frame
 from .options import CLASSIFICATION, COMMA, TableOptions
-from .reshape import list_named_columns, reshape
+from .reshape import list_named_columns, list_used_columns, reshape
 from .sequences import format_names
+from .times import parses_as_date
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """How names of files of that format end."""
+_CELL_BYTES = 8
 _SAVED_INDEX_NAME = re.compile(r"__index_level_\d+__")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", *PARQUET_SUFFIXES)
+_PLACEHOLDERS = tuple(sign * (10.0**digits - 1) for sign in (-1, 1) for digits in (2, 3, 4, 5))
+"""Numbers such as -999 that often mean a missing value."""
 
 
 def is_table_file(path: Path) -> bool:
@@ -94,12 +99,17 @@ def read_table(
             "of its rows, or fewer columns."
         ) from error
     frame = replace(frame, is_training_data=is_training_data)
-    frame = _drop_saved_index(frame, options)
+    frame = _drop_saved_index(frame, table, options)
     if options.na_values:
         frame = _mark_missing(frame, options.na_values)
     if options.decimal == ",":
         frame = _replace_decimal_commas(frame, options)
-    return reshape(frame, options, variables, is_strict=is_strict)
+    frame = reshape(frame, options, variables, is_strict=is_strict)
+    if not is_training_data:
+        return frame
+    keys = (options.id, options.time)
+    names = [name for name in list_used_columns(frame, options) if name not in keys]
+    return replace(frame, notes=(*frame.notes, *_make_doubt_notes(frame, names)))
 
 
 def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = True) -> "DataFrame":
@@ -119,18 +129,35 @@ def to_pandas(frame: Frame, rows: NDArray[np.int64] | None = None) -> "DataFrame
     return pandas.DataFrame(columns, index=rows)
 
 
-def _drop_saved_index(cells: Frame, options: TableOptions) -> Frame:
-    """Return the table without an index of pandas without a name that was saved as a column.
+def _drop_saved_index(cells: Frame, table: Any, options: TableOptions) -> Frame:
+    """Return the table without the index of a pandas frame that was saved as columns.
 
     Row numbers of a table that was sorted by outcome tell the outcome. Where a user names such a
     column, it stays.
+
+    Args:
+        cells: the table.
+        table: what it was made of, of which Arrow's knows more than names.
+        options: what the user says of it.
     """
-    named = list_named_columns(options, is_training_data=cells.is_training_data)
-    saved = set(filter(_SAVED_INDEX_NAME.fullmatch, cells.columns)) - named
+    try:
+        named = table.schema.pandas_metadata["index_columns"]
+        saved = {entry for entry in named if isinstance(entry, str)}
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        saved = set()  # it has none, or none that can be read
+    saved |= set(filter(_SAVED_INDEX_NAME.fullmatch, cells.columns))
     if not saved:
         return cells
+    saved &= cells.columns.keys() - list_named_columns(
+        options, is_training_data=cells.is_training_data
+    )
+    if not saved or len(saved) == len(cells.columns):
+        return cells
     columns = {name: column for name, column in cells.columns.items() if name not in saved}
-    note = f"Saved index of a pandas frame, left out unless named: {format_names(sorted(saved))}."
+    note = (
+        f"Saved index of a pandas frame, left out unless named, as by --id or --time: "
+        f"{format_names(sorted(saved))}."
+    )
     return replace(cells, columns=columns, notes=(*cells.notes, note))
 
 
@@ -147,32 +174,43 @@ def _read_csv(path: Path | InMemoryFile, options: TableOptions) -> Frame:
 def _read_parquet(path: Path | InMemoryFile) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet")
     try:  # of the file alone: read_table makes columns of folders that are called a=b
-        return parquet.ParquetFile(path if isinstance(path, Path) else path.open()).read()
+        file = parquet.ParquetFile(path if isinstance(path, Path) else path.open())
+        check_unpacked(path, _CELL_BYTES * file.metadata.num_rows * file.metadata.num_columns)
+        return file.read()
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
 
 
 def _mark_missing(frame: Frame, na_values: Sequence[str]) -> Frame:
     """Return the table without the cells that are said to be missing: texts, or equal numbers."""
-    pandas = require("pandas", extra="tables")
-    numbers = {number for text in na_values if (number := parse_number(text)) is not None}
+    texts = frozenset(na_values)
+    numbers = {number for text in texts if (number := parse_number(text)) is not None}
 
     def is_marker(cell: Any) -> bool:
-        if isinstance(cell, str) and cell in na_values:
+        if isinstance(cell, str) and cell in texts:
             return True
-        return not isinstance(cell, bool) and parse_number(cell) in numbers
+        return bool(numbers) and not isinstance(cell, bool) and parse_number(cell) in numbers
 
     columns = dict(frame.columns)
     for name, values in frame.columns.items():
         if values.dtype.kind == "O":
             codes, cells = frame.factorize(name)
             absent = np.array([*map(is_marker, cells), False])[codes]
-        else:
+            held = values.copy()
+            held[absent] = None
+        elif values.dtype.kind in "iuf" and numbers:
             wanted = np.array(sorted(numbers))
-            is_float = values.dtype.kind == "f"
-            absent = np.isin(values, wanted.astype(values.dtype) if is_float else wanted)
-        if values.dtype.kind in "Oiuf" and absent.any():
-            columns[name] = pandas.Series(values).mask(absent).to_numpy()
+            absent = np.isin(values, wanted.astype(values.dtype) if _is_float(values) else wanted)
+            if _is_float(values) or np.abs(values.astype(np.float64)).max() <= MAX_EXACT_INTEGER:
+                held = values.astype(values.dtype if _is_float(values) else np.float64)
+                held[absent] = math.nan
+            else:
+                held = to_object_array(values.tolist())
+                held[absent] = None
+        else:
+            continue
+        if absent.any():
+            columns[name] = held
     return replace(frame, columns=columns)
 
 
@@ -209,3 +247,61 @@ def _replace_decimal_commas(frame: Frame, options: TableOptions) -> Frame:
             )
         columns[name] = to_object_array([*map(replace_comma, cells), None])[codes]
     return replace(frame, columns=columns)
+
+
+def _is_float(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "f"
+
+
+def _make_doubt_notes(frame: Frame, names: Iterable[str]) -> list[str]:
+    """Return warnings of what may be a row of cells in place of names, or a missing value.
+
+    Args:
+        frame: the table.
+        names: of the columns of numbers in which placeholders such as -999 are looked for.
+    """
+    notes = []
+    if frame.is_file and _has_cells_as_names(frame):
+        notes.append(
+            f"Warning: row 1 is read as names, {format_names(list(frame.columns))}, and looks like "
+            "the rows below it. If the file has no row of names, put one before it."
+        )
+    placeholders = {
+        name: number for name in names if (number := find_placeholder(frame.columns[name]))
+    }
+    if placeholders:
+        listed = format_names(
+            [f"{number:.0f} in {name!r}" for name, number in placeholders.items()], 12
+        )
+        number = next(iter(placeholders.values()))
+        notes.append(
+            f"Warning: far from all other values, and read as numbers: {listed}. If they mean "
+            f"missing values, pass na_values=['{number:.0f}'] (--missing={number:.0f})."
+        )
+    return notes
+
+
+def _has_cells_as_names(frame: Frame) -> bool:
+    """Whether each name of a column could be a cell of it, and they do not count the columns."""
+    numbers = [number for name in frame.columns if (number := parse_number(name)) is not None]
+    if not numbers or (len(numbers) == len(frame.columns) and set(np.diff(numbers)) <= {1.0}):
+        return False
+    return all(
+        (parses_as_date(name) or name in frame.list_cells(name))
+        if values.dtype.kind == "O"
+        else parse_number(name) is not None
+        for name, values in frame.columns.items()
+    )
+
+
+def find_placeholder(values: NDArray[Any]) -> float | None:
+    """Return a number such as -999 if it is further from all others than these are apart."""
+    if values.dtype.kind not in "iuf" or not len(values):
+        return None
+    for end in (float(np.fmin.reduce(values)), float(np.fmax.reduce(values))):
+        if end not in _PLACEHOLDERS:
+            continue
+        others = values[(values != end) & (values == values)].astype(np.float64)
+        if others.size and 0 < np.ptp(others) < np.abs(others - end).min():
+            return end
+    return None

@@ -1,6 +1,7 @@
 """A table in memory: arrays of its columns, and words for its cells in messages."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +16,14 @@ from tauflow._internal.sanitize import find_control_character
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 from .cell_values import (
+    DECIMAL_COMMA,
+    GROUPED_NUMBER,
     LIKELY_MISSING,
     MAX_FLOAT32,
     MAX_SHOWN_LENGTH,
-    SIGNED_NUMBER,
+    MIN_NUMBER_SHARE,
+    QUANTITY,
+    UNREAD_NUMBER,
     Bools,
     Floats,
     Indices,
@@ -127,15 +132,14 @@ class Frame:
     def get_decimal_advice(self, row: int, column: str) -> str:
         """Return what to do about a number with signs that are not read."""
         value = self.columns[column][row]
-        if not isinstance(value, str) or not SIGNED_NUMBER.fullmatch(value):
+        if not isinstance(value, str) or not UNREAD_NUMBER.fullmatch(value):
             return ""
+        if not any(form.fullmatch(value) for form in (DECIMAL_COMMA, GROUPED_NUMBER)):
+            return "Write the number alone, without signs such as % or $, and a minus as '-'."
         # A file is read with this option also to predict.
         is_passed = "," in value and (self.is_training_data or self.is_file)
         passed = " Or pass decimal=',' (--decimal)." * is_passed
-        return (
-            "Write numbers without signs between thousands or such as % and $, and decimals with a "
-            f"point.{passed}"
-        )
+        return f"Write numbers without signs between thousands, and decimals with a point.{passed}"
 
     def format_option_advice(self, name: str, values: str, flag: str) -> str:
         """Return the words for another way out, an option, where one can be passed.
@@ -269,29 +273,43 @@ class Frame:
         return texts, codes
 
     def check_unparsed_numbers(self, column: str) -> None:
-        """Raise :class:`DataError` for text in a target some of whose cells are numbers.
+        """Raise an error for text in a target some of whose cells are numbers, or most with units.
 
         Numbers that are text beside others that are not count as text.
+
+        Raises:
+            DataError: there is such text. The first cell is named.
         """
         codes, cells = self.factorize(column)
         is_text_alone = all(isinstance(cell, str) for cell in cells)
         plain = [is_number(c) and (is_text_alone or not isinstance(c, str)) for c in cells]
-        if all(plain) or not any(SIGNED_NUMBER.fullmatch(str(cell)) for cell in cells):
+        if all(plain) or not (any(plain) or self.is_mostly_numbers(column, QUANTITY)):
             return
         code = plain.index(False)
         row = int(np.argmax(codes == code))
         advice = self.get_number_advice(cells[code], row, column) or (
             "Write numbers alone, without units, and leave cells without one empty."
         )
+        others = "other cells of the target are" if any(plain) else "nearly all cells seem to be"
         raise DataError(
-            f"{self.describe_value(row, column)}, which is no number as it is written, and other "
-            f"cells of the target are numeric. {advice} If they are classes, say so: "
-            "task='classification' (--task)."
+            f"{self.describe_value(row, column)}, which is no number as it is written, and "
+            f"{others} numeric. {advice} If they are classes, say so: task='classification' "
+            "(--task)."
         )
 
-    def is_numeric(self, column: str) -> bool:
-        """Whether a column holds numbers or booleans alone."""
-        return self.columns[column].dtype.kind in "biuf"
+    def is_mostly_numbers(self, column: str, form: re.Pattern[str] = UNREAD_NUMBER) -> bool:
+        """Whether nearly all cells of a column that are not missing seem to be numbers.
+
+        Signs alone, such as a question mark, do not count among the cells. Numbers may have signs
+        that are not read, such as a decimal comma.
+        """
+        if (kind := self.columns[column].dtype.kind) != "O":
+            return kind in "biuf"
+        codes, cells = self.factorize(column)
+        counts = np.bincount(codes[codes >= 0], minlength=len(cells))
+        counts *= np.array([any(map(str.isalnum, str(cell))) for cell in cells], np.int64)
+        seem = [is_number(cell) or bool(form.fullmatch(str(cell))) for cell in cells]
+        return bool(counts.any() and np.average(seem, weights=counts) >= MIN_NUMBER_SHARE)
 
     def _not_a_number_error(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]

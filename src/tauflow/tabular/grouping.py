@@ -1,10 +1,13 @@
 """Rows of a table as sequences: put together by id, in the order of their times."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.time_precision import find_precision_loss, is_precise_enough
 from tauflow.errors import DataError, TimeError
 
 from .cell_values import Indices
@@ -45,7 +48,7 @@ def group_into_sequences(
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
         TimeError: a row has no time; times of an id run backwards, or two of its rows have the same
-            time.
+            time, or their type is too coarse for the time steps between them.
     """
     for role, name in {"id": id, "time": time}.items():
         if name is not None:
@@ -86,6 +89,8 @@ def group_into_sequences(
         dated=times.dated,
     )
     with np.errstate(over="ignore", under="ignore"):  # such time steps are refused below
+        if times.dtype is not None:
+            _check_precision(table, id, time, sequences, times.dtype)
         _check_order(table, id, time, sequences, allow_equal)
     return sequences
 
@@ -121,6 +126,37 @@ def _check_contiguous(table: Frame, id: str | None, names: Sequence[str], codes:
             "to say how they follow each other. Name the column of the times, put the rows of an "
             "id together, or give the pieces separate ids."
         )
+
+
+def _check_precision(
+    table: Frame, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
+) -> None:
+    """Refuse times whose type has rounded time steps away, before they look like equal times."""
+    owners, gaps = sequences.sequence_index, np.diff(sequences.times)
+    least = gaps[(np.diff(owners) == 0) & (gaps > 0)].min(initial=math.inf)
+    if math.isfinite(least) and is_precise_enough(
+        dtype, float(np.abs(sequences.times).max()), least
+    ):
+        return
+    inner = np.flatnonzero((np.diff(owners) == 0) & (gaps >= 0)) + 1
+    ends, between = torch.from_numpy(sequences.times[inner]), torch.from_numpy(gaps[inner - 1])
+    lost = find_precision_loss(ends, between, torch.from_numpy(owners[inner]), dtype)
+    if lost is None:
+        return
+    place = inner[lost.place]
+    whose = f"times of {_format_id(id, sequences.ids[owners[place]])}"
+    advice = (
+        "Give the column as float64, integers or dates from the start (a later conversion brings "
+        "nothing back), or subtract a first time before it is rounded."
+    )
+    if sequences.dated:
+        advice = (
+            "Dates are counted from the earliest: bring those of all sequences near each other."
+        )
+    raise TimeError(
+        f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
+        f"{advice}"
+    )
 
 
 def _check_order(

@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import (
     MAX_EXACT_INTEGER,
-    SIGNED_NUMBER,
+    UNREAD_NUMBER,
     Floats,
     Indices,
     parse_boolean,
@@ -253,7 +253,7 @@ def find_categories(table: Frame, column: str) -> tuple[str, ...]:
         cells = table.list_cells(column)
         if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
-        if all(map(SIGNED_NUMBER.fullmatch, cells)):
+        if all(map(UNREAD_NUMBER.fullmatch, cells)):
             return ()
     else:
         return ()

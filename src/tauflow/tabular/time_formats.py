@@ -117,13 +117,19 @@ def get_format_advice(cells: Sequence[Any], *, is_option: bool = True) -> str:
     formats = infer_time_formats(cells)
     if not formats:
         return ""
+    if formats == (ELAPSED,) and not is_option:
+        return "If these are elapsed hours and minutes, convert them by pandas.to_timedelta."
     if formats == (ELAPSED,):
-        option = "pass time_format='elapsed' (--time-format elapsed)"
-        option = option if is_option else "convert them by pandas.to_timedelta"
-        return f"If these are elapsed hours and minutes, {option}."
-    option = f"pass time_format={formats[0]!r} (--time-format {shlex.quote(formats[0])})"
-    option = option if is_option else f"call pandas.to_datetime(..., format={formats[0]!r})"
+        return (
+            "If these are elapsed hours and minutes, pass time_format='elapsed' (--time-format "
+            "elapsed); join times of day to their dates by pandas.to_datetime(date + ' ' + clock)."
+        )
+    option = f"time_format={formats[0]!r} (--time-format {shlex.quote(formats[0])})"
+    if not is_option:
+        option = f"pandas.to_datetime(..., format={formats[0]!r})"
+    if len(formats) == 1 and not is_option:
+        return f"The column looks like dates of the form {formats[0]!r}: convert it by {option}."
     if len(formats) == 1:
-        return f"The column looks like dates of the form {formats[0]!r}: {option}."
+        return f"The column looks like dates of the form {formats[0]!r}: pass {option}."
     forms = " or ".join(map(repr, formats))
-    return f"The column looks like dates of the form {forms}; say which, as in {option[5:]}."
+    return f"The column looks like dates of the form {forms}; say which, as in {option}."

@@ -7,10 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.time_precision import to_torch_float_dtype
 from tauflow.errors import TimeError, UnknownNameError
 
 from .cell_values import (
@@ -19,6 +21,7 @@ from .cell_values import (
     factorize,
     parse_exact_number,
     parse_number,
+    to_object_array,
 )
 from .frame import Frame
 from .time_formats import (
@@ -50,7 +53,10 @@ _EXPECTED = (
     "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
 )
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
+"""What is written like a date, in whatever form."""
 _OFFSET = re.compile(r".*[T ]\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)*)")
+_LEAP_SECOND = re.compile(r".*:\d\d:60\b.*")
 _MAX_INT64 = np.iinfo(np.int64).max
 _DIGITS = {"Y": 4, "j": 3, **dict.fromkeys("ymdHMS", 2)}
 """How many digits a field of a date has."""
@@ -64,11 +70,13 @@ class Times:
         values: of every row, (R,), finite.
         unit: its name.
         dated: whether they were dates or durations, and not numbers.
+        dtype: floating-point type that their numbers had to fit into; ``None`` if exact.
     """
 
     values: Floats
     unit: str
     dated: bool
+    dtype: torch.dtype | None = None
 
 
 def resolve_unit(name: str, what: str = "time_unit") -> str:
@@ -191,7 +199,7 @@ def read_times(
             values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
         # Counted from the earliest in the dates' own precision: no digit of a time step is lost.
         since: Floats = (values - values.min()) / UNITS[name]
-        return Times(since, name, True)
+        return Times(since, name, True, torch.float64)
     numbers = _read_numbers(frame, column, values)
     form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
     if form is not None:
@@ -206,7 +214,18 @@ def read_times(
             f"may be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they "
             f"are numbers, subtract {text} from all of them, which changes no time step."
         )
-    return Times(numbers, unit or infer_unit(column), False)
+    exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= MAX_EXACT_INTEGER
+    return Times(
+        numbers, unit or infer_unit(column), False, None if exact else _get_float_dtype(values)
+    )
+
+
+def _get_float_dtype(values: NDArray[Any]) -> torch.dtype | None:
+    """Return the type in which the numbers of a column came, or are read."""
+    if values.dtype.kind != "O":
+        return to_torch_float_dtype(values.dtype) or torch.float64
+    kinds = {cell.dtype for cell in factorize(values)[1] if isinstance(cell, np.floating)}
+    return to_torch_float_dtype(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
 
 
 def infer_unit(column: str) -> str:
@@ -225,12 +244,21 @@ def _read_numbers(frame: Frame, column: str, values: NDArray[Any]) -> Floats:
         if None in exact:
             row = int(np.argmax(codes == exact.index(None)))
             raise _time_error(frame, column, row, "a number, as in the first row")
-        is_whole = all(isinstance(n, int) and abs(n) <= _MAX_INT64 for n in exact)
-        values = np.array(exact, np.int64 if is_whole else np.float64)[codes]
-    numbers = values.astype(np.float64)
-    is_large = values.dtype.kind in "iu" and np.abs(numbers).max() > MAX_EXACT_INTEGER
-    if is_large and int(values.max()) - int(values.min()) <= _MAX_INT64:
-        numbers = (values - values.min()).astype(np.float64)
+        is_whole = all(isinstance(number, int) for number in exact)
+        values = to_object_array(exact)[codes]
+    else:
+        exactly = values.dtype.kind in "biu"
+        is_whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
+    least = int(values.min()) if is_whole else 0
+    if is_whole and max(abs(least), abs(int(values.max()))) > MAX_EXACT_INTEGER:
+        if values.dtype.kind == "i" and int(values.max()) - least <= _MAX_INT64:
+            return (values.astype(np.int64) - least).astype(np.float64)
+        spans = [int(number) - least for number in values.tolist()]
+        if max(spans) > int(np.finfo(np.float64).max):
+            why = "a number whose distance from the others double precision can hold"
+            raise _time_error(frame, column, spans.index(max(spans)), why)
+        values = np.array([float(span) for span in spans])
+    numbers = values.astype(np.float64, copy=False)
     if not np.isfinite(numbers).all():
         raise _time_error(frame, column, int(np.argmax(~np.isfinite(numbers))), "a finite number")
     return numbers
@@ -259,13 +287,19 @@ def _has_offset(cell: Any) -> bool:
 
 
 def _time_error(frame: Frame, column: str, row: int, expected: str) -> TimeError:
-    advice = ""
+    values = frame.columns[column]
+    form = ""
     if frame.is_training_data or frame.arguments:
-        cells = factorize(frame.columns[column])[1]
-        advice = get_format_advice(cells, is_option=frame.is_training_data)
-    if not advice and "," in frame.format_value(row, column):
-        advice = frame.get_decimal_advice(row, column)
-    advice = advice or "Correct it, or remove the row."
+        form = get_format_advice(factorize(values)[1], is_option=frame.is_training_data)
+    advice = form or frame.get_decimal_advice(row, column) or "Correct it, or remove the row."
+    text = frame.format_value(row, column)
+    if _LEAP_SECOND.fullmatch(text):
+        advice = "Leap seconds are not supported: write the first second of the next minute."
+    elif frame.is_training_data and not form and _DATE.fullmatch(text):
+        advice += (
+            " For dates in another form say which, as pandas.to_datetime does: "
+            "time_format='%d.%m.%Y' (--time-format)."
+        )
     return TimeError(f"{frame.describe_value(row, column)}, expected {expected}. {advice}")
 
 

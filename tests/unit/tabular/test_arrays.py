@@ -62,6 +62,19 @@ def test_a_gap_that_is_none_is_named_by_sequence_and_row(wrong):
         add_times(rows(), dt=gaps_of_parts, t=None)
 
 
+@pytest.mark.parametrize("start", [1.7e9, np.datetime64("2024-01-01")])
+def test_gaps_that_the_type_of_times_cannot_hold_are_refused(start):
+    near = np.arange(4) * 0.01
+    if isinstance(start, float):  # seconds since 1970 in single precision
+        times = [(start + near).astype(np.float32)]
+    else:  # nanoseconds, a thousand years apart
+        near = np.arange(4).astype("m8[us]")
+        times = [np.datetime64("1024-01-01", "us") + near, np.datetime64("2024-01-01", "us") + near]
+    cure = "as float64" if isinstance(start, float) else "near each other"
+    with pytest.raises(TimeError, match=f"rounding has changed most time steps .*{cure}"):
+        add_times(rows([4] * len(times)), dt=None, t=times)
+
+
 def test_frames_of_a_list_are_read_as_one():
     frames = [
         pandas.DataFrame({"a": [1, 2], "ward": ["n", None]}),

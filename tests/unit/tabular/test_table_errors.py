@@ -137,16 +137,34 @@ def test_dates_of_frames_are_no_numbers(resolution):
 @pytest.mark.parametrize("form", ["{:.0f}%", "$ {:.2f}", "{:.1f} \u20ac", "\u2212{:.1f}"])
 def test_numbers_with_signs_are_no_texts(form):
     signed = visits(a=[form.format(abs(number)) for number in visits()["a"]])
-    with pytest.raises(DataError, match=r"column 'a' holds .*Write numbers without signs"):
+    with pytest.raises(DataError, match=r"column 'a' holds .*Write the number alone"):
         from_table(signed, **SAID)
-    with pytest.raises(DataError, match=r"are numeric. Write numbers without signs"):
+    with pytest.raises(DataError, match=r"seem to be numeric. Write the number alone"):
         from_table(signed, **{**SAID, "target": "a", "features": ["b"]})
 
 
-def test_an_index_that_is_not_read_is_said():
+def test_what_may_be_lost_is_said(tmp_path):
+    def find_notes(table, word, **options):
+        return [note for note in from_table(table, **options).card.notes if word in note]
+
+    assert not find_notes(visits(), "Warning", **SAID)
+    unknown = visits(a=np.where(np.arange(len(visits()["a"])) % 5, visits()["a"], -999))
+    (note,) = find_notes(unknown, "Warning", **SAID)
+    assert "-999 in 'a'" in note
+    assert "na_values=['-999'] (--missing=-999)" in note
+    assert not find_notes(unknown, "-999 in", **SAID, na_values=["-999"])
+
+    write(tmp_path / "visits.csv", visits(a=np.arange(36.0) + 50, b=np.arange(36.0) % 5 + 9))
+    names, *rows = (tmp_path / "visits.csv").read_text(encoding="utf-8").splitlines()
+    cells = dict(zip(names.split(","), rows[0].split(","), strict=True))
+    (tmp_path / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
+    roles = {role: cells[SAID[role]] for role in ("id", "time", "target")}
+    (note,) = find_notes(tmp_path / "rows.csv", "row 1 is read as names", **roles)
+    assert "put one before it" in note
+
     frame = pandas.DataFrame(visits()).set_index("hours")
     roles = {name: value for name, value in SAID.items() if name != "time"}
-    (note,) = [n for n in from_table(frame, **roles).card.notes if "index of the frame" in n]
+    (note,) = find_notes(frame, "index of the frame", **roles)
     assert "hours, is not read: reset_index()" in note
     with pytest.raises(UnknownNameError, match=r"no column 'hours' \(time\).*reset_index\(\)"):
         from_table(frame, **SAID)
@@ -191,8 +209,16 @@ def test_an_empty_table():
         (b"id,a\n1,x\n1,\xffb\n", r"UTF-8: line 3 holds the byte 0xff; in Latin-1 it is '1,\xffb'"),
         ("id,a\n1,2\n".encode("utf-16"), "is text in UTF-16"),
         (b"PK\x03\x04\x14", "is an Excel workbook, or a zip archive"),
+        (b"BZh91AY", "is compressed, and not by gzip"),
+        (b"ARROW1\0\0", "is binary, such as"),
+        (b"<!DOCTYPE html>", "is HTML, XML or JSON"),
+        (b' [{"id": 1, "a": 2}]', "is HTML, XML or JSON"),
         (b'id,a\n1,2\n1,"3 mm" x\n1,2\n', "row 3 is not CSV .*quotation mark"),
         (b'id,a\n1,2\n1,"3 mm\n1,2\n', "row 3 is not CSV .*quotation mark"),
+        (
+            b'id,n,a\n1,x,2\n1,"3 mm,2\n2,x,2\n2,4",2\n1,x,3\n',
+            "row 3 holds 3 lines.*swallowed rows",
+        ),
     ],
 )
 def test_files_that_are_no_table(tmp_path, content, message):

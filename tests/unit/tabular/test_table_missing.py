@@ -49,6 +49,9 @@ def test_a_number_stands_for_all_numbers_equal_to_it(dtype):
     values[[3, 9]] = NAN
     values_read = np.concatenate([x[:, 0] for _, x in sorted(unpadded(data).items())])
     np.testing.assert_allclose(values_read, values, atol=1e-5)
+    large = np.where(np.arange(36) == 3, -99, 2**53 + 1 + 2 * np.arange(36))
+    read = read_table({"a": large}, TableOptions(na_values=["-99"]))
+    assert read.columns["a"].tolist() == [None if x == -99 else x for x in large.tolist()]
 
 
 def test_targets_and_categories_too():

@@ -9,7 +9,7 @@ from tauflow.data import from_table, read_csv
 from tauflow.errors import OptionError
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
-LEFT_OUT = "Saved index of a pandas frame, left out unless named:"
+LEFT_OUT = "Saved index of a pandas frame, left out unless named, as by --id or --time:"
 
 
 def saved(tmp_path, frame, kind):
@@ -38,6 +38,16 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
     assert transform_table(data, source)[1].x.shape == (12, 3, 2)
     named = from_table(source, **SAID, features=["a", "__index_level_0__"])
     assert named.schema.inputs == ("a", "__index_level_0__")  # as it was asked for
+
+
+@pytest.mark.parametrize("kind", ["file", "table", "record batch"])
+def test_a_named_index_is_a_column_where_it_is_named(tmp_path, kind):
+    pytest.importorskip("pyarrow.parquet")
+    frame = pandas.DataFrame(visits(row=list(range(36)), other=[1.0, 2.0, 3.0] * 12))
+    source = saved(tmp_path, frame.set_index(["patient", "row"]), kind)
+    data = from_table(source, **SAID)
+    assert data.schema.inputs == ("a", "b", "other")
+    assert f"{LEFT_OUT} row." in data.card.notes
 
 
 @pytest.mark.parametrize(

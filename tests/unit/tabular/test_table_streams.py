@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from own_tables import visits, write
 
 from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
+from tauflow.tabular import file_content
 from tauflow.tabular.csv_file import read_csv_table
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
@@ -84,6 +86,25 @@ def test_devices_and_pipes_are_not_read(tmp_path):
             from_table(path, **SAID)
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("begin", [b"", b"id,t,y,x\n1,0,1,", b"id,t,y,x\n1,0,1,2\n2,"])
+@pytest.mark.parametrize("fill", [b"\0", b"1"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_long_line_costs_little_memory(tmp_path, monkeypatch, begin, fill, packed):
+    monkeypatch.setattr(file_content, "MAX_LINE_BYTES", 1 << 20)
+    content = begin + fill * 40_000_000
+    file = tmp_path / "v.csv"
+    file.write_bytes(gzip.compress(content, 1) if packed else content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="has a line of more than 1 MiB, and is no table"):
+            read_csv(file, id="id", time="t", target="y")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30_000_000
+
+
 def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
     def fail(*args):
         raise MemoryError
@@ -94,7 +115,7 @@ def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_many_columns_are_what_pandas_reads(tmp_path):
+def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
     values = np.random.default_rng(0).normal(size=(4, 30_000)).round(3)
     frame = pandas.DataFrame(values, columns=[f"c{number}" for number in range(30_000)])
     frame.insert(0, "id", ["a", "a", "b", "b"])
@@ -104,6 +125,9 @@ def test_many_columns_are_what_pandas_reads(tmp_path):
     assert list(csv_frame.columns) == list(frame.columns)
     values_read = np.stack([csv_frame.columns[name] for name in frame.columns[1:]], axis=1)
     np.testing.assert_array_equal(values_read, values)
+    monkeypatch.setattr(file_content, "MAX_LINE_BYTES", 1 << 16)
+    with pytest.raises(DataError, match="has a line of more than"):
+        read_csv_table(tmp_path / "w.csv", names=["id"])
 
 
 @pytest.mark.thorough
