@@ -117,10 +117,6 @@ def test_older_files_say_no_kind_and_give_names(table, tmp_path):
     older = {name: value for name, value in metadata["table"].items() if name != "kind"}
     write_tensor_file(tmp_path / "old", "predictor", tensors, {**metadata, "table": older})
     assert set(tauflow.load_predictor(tmp_path / "old").predict(table)["died"]) <= {"0", "1"}
-    wrong = {**metadata, "table": {**older, "kind": "booleans"}}
-    write_tensor_file(tmp_path / "odd", "predictor", tensors, wrong)
-    with pytest.raises(ModelFileError, match="is damaged, or from another version"):
-        tauflow.load_predictor(tmp_path / "odd")
 
 
 def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):
