@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from tauflow.errors import ArgumentError, DtypeError
+from tauflow.errors import DtypeError
 
 from .process_group import DistributedContext
 from .recipe import Recipe
@@ -99,7 +99,6 @@ class CallbackList:
         device: where training draws random numbers, which none of them takes away.
 
     Raises:
-        ArgumentError: they are no list.
         DtypeError: one is neither a :class:`Callback` nor a function.
     """
 
@@ -107,24 +106,17 @@ class CallbackList:
         self, callbacks: Iterable[AnyCallback], ranks: DistributedContext, device: torch.device
     ) -> None:
         self.ranks, self.device = ranks, device
-        if not isinstance(callbacks, Iterable):
-            raise ArgumentError(
-                f"callbacks must be a list, got {type(callbacks).__name__}. Write callbacks=[...], "
-                "for a single one too."
-            )
-        listeners = []
+        listeners: list[Callback] = []
         for callback in callbacks:
-            if isinstance(callback, type) or not (
-                isinstance(callback, Callback) or callable(callback)
-            ):
-                got = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+            if isinstance(callback, Callback):
+                listeners.append(callback)
+            elif callable(callback) and not isinstance(callback, type):
+                listeners.append(_EpochCallback(callback))
+            else:
                 raise DtypeError(
-                    f"callbacks must be objects of tauflow.training.Callback, or functions of an "
-                    f"epoch's row, got {got}{', a class' if isinstance(callback, type) else ''}."
+                    "callbacks must be objects of tauflow.training.Callback, or functions of an "
+                    f"epoch's row, got {callback!r}."
                 )
-            listeners.append(
-                callback if isinstance(callback, Callback) else _EpochCallback(callback)
-            )
         self.listeners = {
             event: [
                 listener

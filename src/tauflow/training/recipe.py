@@ -3,23 +3,16 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import wraps
-from itertools import pairwise
 from typing import Any
 
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of
 from tauflow._internal.init_args import to_python_number
 from tauflow._internal.json_io import to_lists
 from tauflow._internal.registry import suggest_name
-from tauflow.errors import ArgumentError, OptionError, SpecificationError, TauflowError
+from tauflow.errors import ArgumentError, SpecificationError, TauflowError
 
 from .class_weights import BALANCED
-from .torch_registry import (
-    OPTIMIZERS,
-    SCHEDULERS,
-    has_option,
-    to_json_options,
-)
+from .torch_registry import OPTIMIZERS, SCHEDULERS, has_option
 
 LENGTH_DEPENDENT_SCHEDULES = ("cosine", "one_cycle")
 """Schedules that go over the whole training, and depend on how long it is."""
@@ -52,14 +45,6 @@ _CONTRADICTIONS: tuple[tuple[Callable[["Recipe"], bool], str], ...] = (
         "min_lr is the floor of a decay; give a decay, or leave it out.",
     ),
     (
-        lambda r: r.warmup_steps > 0 and r.schedule == "one_cycle",
-        "schedule='one_cycle' has its own warm-up; leave warmup_steps out.",
-    ),
-    (
-        lambda r: r.schedule == "plateau" and r.select == "last",
-        "schedule='plateau' waits for a better score; set select='best'.",
-    ),
-    (
         lambda r: r.schedule == "plateau" and r.schedule_interval == "step",
         "schedule='plateau' looks at scores, once an epoch.",
     ),
@@ -82,17 +67,9 @@ _CONTRADICTIONS: tuple[tuple[Callable[["Recipe"], bool], str], ...] = (
         "both, or none.",
     ),
     (
-        lambda r: any(later <= sooner for sooner, later in pairwise(r.curriculum or ())),
-        "curriculum must increase, got {0.curriculum!r}. Sort the step counts.",
-    ),
-    (
         lambda r: (r.clip != "none") != (r.clip_norm is not None),
         "clip={0.clip!r} contradicts clip_norm={0.clip_norm!r}. Give a clip_norm with clip='norm' "
         "or 'per_tensor', and only then.",
-    ),
-    (
-        lambda r: r.on_divergence == "stop" and r.select == "last",
-        "on_divergence='stop' keeps the best epoch; set select='best'.",
     ),
     (
         lambda r: r.patience is not None and r.select == "last",
@@ -111,21 +88,6 @@ _CONTRADICTIONS: tuple[tuple[Callable[["Recipe"], bool], str], ...] = (
 """When options contradict each other, and what to say then."""
 
 
-def _check_field_names(recipe: type["Recipe"]) -> type["Recipe"]:
-    """Let the constructor of recipes name what it knows where it is told of something else."""
-    construct = recipe.__init__
-
-    @wraps(construct)
-    def checked(self: "Recipe", **settings: Any) -> None:
-        for name in settings:
-            check_field_name(name, OptionError)
-        construct(self, **settings)
-
-    recipe.__init__ = checked  # type: ignore[method-assign]
-    return recipe
-
-
-@_check_field_names
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Hyperparameters of a training run.
@@ -166,7 +128,7 @@ class Recipe:
             scikit-learn. For losses of classes.
         class_weight_mean: what the weighted loss of a batch is divided by: ``"weights"``, their
             sum, as in PyTorch, the default; or ``"entries"``, their number.
-        curriculum: increasing numbers of steps: the first stage trains on that many first steps of
+        curriculum: numbers of steps: the first stage trains on that many first steps of
             every sequence, the second on the next number, and the remaining epochs use whole
             sequences. A stage continues from the weights of the previous one, with a new optimizer.
             Evaluation is always on whole sequences; an epoch before the last stage whose scores
@@ -239,7 +201,10 @@ class Recipe:
         for part in fields(self):
             object.__setattr__(self, part.name, to_python_number(getattr(self, part.name)))
         for name in ("optimizer_options", "schedule_options"):
-            object.__setattr__(self, name, to_json_options(name, getattr(self, name)))
+            options = getattr(self, name)
+            if options is not None and not isinstance(options, Mapping):
+                raise ArgumentError(f"{name} must be a mapping of options, got {options!r}.")
+            object.__setattr__(self, name, dict(options) if options else None)
         if isinstance(self.optimizer, str):
             object.__setattr__(self, "optimizer", self.optimizer.lower())
         check_one_of(OPTIMIZERS, optimizer=self.optimizer)

@@ -5,7 +5,6 @@ import torch
 from tiny_training_task import Affine, tiny_model, tiny_splits
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError
 from tauflow.training import Callback, Recipe, train
 
 RECIPE = Recipe(lr=0.02, epochs=3, batch_size=8)
@@ -117,14 +116,6 @@ def test_a_callback_hears_the_rate_where_a_run_goes_on(tmp_path):
         recipe = Recipe(**options, epochs=epochs)
         fit(recipe=recipe, run_dir=tmp_path, resume=True, callbacks=[Rate()])
     assert rates == [0.02, 0.01]
-
-
-@pytest.mark.parametrize("callbacks", [print, Listener()])
-def test_callbacks_are_a_list(callbacks):
-    with pytest.raises(
-        ArgumentError, match=r"callbacks must be a list, got .*callbacks=\[\.\.\.\]"
-    ):
-        fit(callbacks=callbacks)
 
 
 def test_the_end_is_heard_after_an_exception_too(tmp_path):

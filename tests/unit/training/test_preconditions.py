@@ -43,8 +43,8 @@ def fit(**changes):
         ({"test": (DATA.x, DATA.y)}, "^test must be a tauflow.SequenceBatch, got tuple"),
         ({"loss": torch.nn.MSELoss}, "^loss must .* got the class MSELoss. .*: MSELoss()"),
         ({"metric": 3}, "^metric must be a name .one of .*mse.*, a Score or a function .* got int"),
-        ({"callbacks": ["csv"]}, "^callbacks must be objects of .*Callback, .* got str"),
-        ({"callbacks": [Callback]}, "^callbacks must be objects .* got Callback, a class"),
+        ({"callbacks": ["csv"]}, "^callbacks must be objects of .*Callback, .* got 'csv'"),
+        ({"callbacks": [Callback]}, "^callbacks must be objects .* got <class"),
         ({"model": lambda x: x}, "^model must be a torch.nn.Module, got function"),
     ],
 )
