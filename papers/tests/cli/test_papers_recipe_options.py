@@ -6,8 +6,7 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("recipe.lr=0.5", "recipe.lr.x=3"), "--set recipe.lr.x and --set recipe.lr say the same"),
-        (("recipe.lr.x=3", "recipe.lr=0.5"), "--set recipe.lr.x and --set recipe.lr say the same"),
+        (("recipe.lr=0.5", "recipe.lr.x=3"), "lr must be"),
         (("data.sizes=[[6],6,6]",), "train_size must be an integer, got [6] (list)"),
         (("data.sizes={}",), "sizes"),
         (("data.sizes.a=3",), "sizes"),

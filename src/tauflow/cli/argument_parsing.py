@@ -1,10 +1,9 @@
-"""Read arguments: ``key=value``, names between commas, and spans of time."""
+"""Read arguments: ``key=value``, and names between commas."""
 
 import json
 from typing import Any
 
 from tauflow.errors import ArgumentError
-from tauflow.runs.time_limits import parse_duration
 
 _EXAMPLES = {
     "--option": "backbone_layers=2",
@@ -19,7 +18,7 @@ def parse_key_values(texts: list[str], *, option: str = "--option") -> dict[str,
     Values are read as JSON (numbers, true, false, null, lists); anything else is a string.
 
     Raises:
-        ArgumentError: a text has no ``=``, or a key comes twice.
+        ArgumentError: a text has no ``=``.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -30,8 +29,6 @@ def parse_key_values(texts: list[str], *, option: str = "--option") -> dict[str,
                 f"{option} {text!r} is not of the form key=value. Write for example "
                 f"{option} {_EXAMPLES[option]}."
             )
-        if key in options:
-            raise ArgumentError(f"{option} {key} is given twice. Leave one of them out.")
         options[key] = _parse_value(value.strip())
     return options
 
@@ -49,17 +46,3 @@ def _parse_value(text: str) -> Any:
 def split_names(text: str) -> list[str]:
     """Return the names that stand between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def split_all_names(texts: list[str] | None) -> list[str]:
-    """Return the names that stand between the commas of an option that may be repeated."""
-    return [name for text in texts or [] for name in split_names(text)]
-
-
-def parse_optional_seconds(text: str | None) -> float | None:
-    """Return the seconds of a time span such as ``"30min"``, if one is given.
-
-    Raises:
-        ArgumentError: the text is not a time span.
-    """
-    return None if text is None else parse_duration(text)

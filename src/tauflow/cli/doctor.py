@@ -27,11 +27,11 @@ def doctor() -> None:
     from tauflow.kernels.cpu.cache import get_cache_folder
     from tauflow.runs.results import describe_machine, get_versions
 
-    from .cpu_load import describe_load
     from .output import print_line, print_table
 
     environment = {**get_versions(), "numba": _get_version("numba"), **describe_machine()}
-    environment["load"] = describe_load()
+    if hasattr(os, "getloadavg"):
+        environment["load"] = f"{os.getloadavg()[0]:.0f} in the last minute"
     environment["vector width"] = torch.backends.cpu.get_cpu_capability()
     environment["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
     environment["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"

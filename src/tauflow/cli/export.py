@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tauflow.batch import SequenceBatch
     from tauflow.export import IOSchema
 
 FORMATS = ("onnx", "onnx-step", "program", "program-step", "c")
@@ -17,7 +16,6 @@ _FORMAT_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 _FORMAT_OPTIONS |= dict.fromkeys(("name", "dtype", "calibrate"), ("c",))
 """Options that not every form takes."""
-_MOST_SEQUENCES = 1000  # of a training split, which say how large numbers become
 
 
 def export(
@@ -55,10 +53,7 @@ def export(
     ] = "float32",
     calibrate: Annotated[
         Path | None,
-        typer.Option(
-            help="C of integers: a table such as that of the training, for their ranges; by "
-            "default the training split of the run."
-        ),
+        typer.Option(help="C of integers: a table such as that of the training, for their ranges."),
     ] = None,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
@@ -95,7 +90,7 @@ def export(
     else:
         if dtype != "float32" or calibrate is not None:
             scales = labels if scaled else IOSchema()
-            common["calibration"] = _find_calibration(model, trained, calibrate, scales)
+            common["calibration"] = _find_calibration(trained, calibrate, scales)
         written = to_c(loaded, out, name=name, dtype=dtype, **common)
     print_line(f"{written.path} and {written.metadata_path.name}: {written.parity}")
     if written.hint:
@@ -103,65 +98,39 @@ def export(
 
 
 def _find_calibration(
-    model: Path, trained: Any, table: Path | None, schema: "IOSchema"
-) -> list[list[Any]]:
-    """Return x, dt and y, as the model reads and returns them, of each sequence of a table.
+    trained: Any, table: Path | None, schema: "IOSchema"
+) -> tuple[list[Any], list[Any]]:
+    """Return x and dt, as the model reads them, of each sequence of a table.
 
     Args:
-        model: folder of the run, whose training split is taken without a table.
-        trained: its predictor.
+        trained: the predictor of a run.
         table: or none.
         schema: with scales, if numbers are wanted in the units before scaling.
 
     Raises:
-        ArgumentError: the model does not come from a table, or the data of the run are missing.
+        ArgumentError: the model does not come from a table, or there is no other table.
     """
-    from tauflow.errors import ArgumentError, DataNotFoundError
-    from tauflow.runs.job import RECORD_FILE
-    from tauflow.runs.results import RunRecord
-    from tauflow.runs.run_data import reload_training_split
+    from tauflow.errors import ArgumentError
 
-    if table is not None:
-        if trained is None:
-            raise ArgumentError(
-                f"--calibrate {table}: a model's file does not say which columns its inputs are. "
-                "Export the run's folder, or call tauflow.export.to_c with calibration=(x, dt)."
+    if table is None or trained is None:
+        raise ArgumentError(
+            "integers take their ranges from a table such as that of the training: export the "
+            "run's folder with --calibrate TABLE, or call tauflow.export.to_c with "
+            "calibration=(x, dt)."
+        )
+    new, inputs, steps = trained.read_table(table), [], []
+    for batch in (new.batch(*ends) for ends in new.plan_batches()):
+        for row, length in enumerate(batch.lengths.tolist()):
+            x = batch.x[row, :length].double()
+            if batch.observed is not None and getattr(trained.model, "uses_observed", False):
+                x = x.masked_fill(~batch.observed[row, :length], float("nan"))
+            if schema.x_mean:
+                x = x * x.new_tensor(schema.x_scale) + x.new_tensor(schema.x_mean)
+            inputs.append(x)
+            steps.append(
+                x.new_ones(length) if batch.dt is None else batch.dt[row, :length].double()
             )
-        new = trained.read_table(table)
-        batches = [new.batch(*ends) for ends in new.plan_batches()]
-    else:
-        advice = "Give a table such as that of the training, for the ranges of numbers: --calibrate"
-        if trained is None or not (model / RECORD_FILE).is_file():
-            raise ArgumentError(f"{model} is no run's folder, which knows its data. {advice}")
-        record = RunRecord.from_json((model / RECORD_FILE).read_text(encoding="utf-8"))
-        try:
-            batches = [reload_training_split(record, trained.schema)[:_MOST_SEQUENCES]]
-        except DataNotFoundError as error:
-            raise ArgumentError(f"{error} {advice}") from error
-    sequences = [
-        _to_sequence(batch, row, trained, schema) for batch in batches for row in range(len(batch))
-    ]
-    count = 2 if table is not None or any(y is None for _, _, y in sequences) else 3
-    return [list(part) for part in zip(*sequences, strict=True)][:count]
-
-
-def _to_sequence(
-    batch: "SequenceBatch", row: int, trained: Any, schema: "IOSchema"
-) -> tuple[Any, Any, Any]:
-    """Return x, dt and, where every one is known, y of a sequence."""
-    length = int(batch.valid[row].sum())
-    x, y = batch.x[row, :length].double(), batch.y[row]
-    if batch.observed is not None and getattr(trained.model, "uses_observed", False):
-        x = x.masked_fill(~batch.observed[row, :length], float("nan"))
-    dt = x.new_ones(length) if batch.dt is None else batch.dt[row, :length].double()
-    steps = length if trained.card.per_step else None
-    has_targets = batch.y_mask is None or bool(batch.y_mask[row, :steps].all())
-    y = y[:steps] if steps else y
-    if schema.x_mean:
-        x = x * x.new_tensor(schema.x_scale) + x.new_tensor(schema.x_mean)
-    if schema.y_mean:
-        y = y.double() * x.new_tensor(schema.y_scale) + x.new_tensor(schema.y_mean)
-    return x, dt, y if has_targets else None
+    return inputs, steps
 
 
 def _check_format_options(ctx: typer.Context, to: str) -> None:

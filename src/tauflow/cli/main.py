@@ -2,7 +2,6 @@
 
 import io
 import sys
-import warnings
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -59,18 +58,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="List data sets, or fetch one.")
 app.add_typer(data_app, name="data")
-app.command()(export)
-app.command()(tune)
-app.command()(precompile)
-app.command()(info)
-app.command()(doctor)
-app.command()(inspect)
-app.command()(predict)
-app.command()(backtest)
-app.command()(explain)
-app.command()(score)
-app.command()(forecast)
-app.command()(impute)
 
 
 def _print_version(wanted: bool) -> None:
@@ -148,15 +135,11 @@ def run(
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.run import Run
     from tauflow.runs.task import check_models, run_task
+    from tauflow.runs.time_limits import parse_duration
     from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe
     from tauflow.training.process_group import join_process_group
 
-    from .argument_parsing import (
-        parse_key_values,
-        parse_optional_seconds,
-        split_all_names,
-        split_names,
-    )
+    from .argument_parsing import parse_key_values, split_names
     from .output import print_comparison, print_run, print_wrapped
     from .table_options import resolve_source
 
@@ -176,11 +159,11 @@ def run(
             options={**read_config_table(config, "options"), **parse_key_values(option or [])},
             recipe=adapt_recipe(DEFAULT_RECIPE, {**recipe_table, **recipe_options}),
             seed=seed,
-            time_limit=parse_optional_seconds(time_limit),
+            time_limit=None if time_limit is None else parse_duration(time_limit),
             resume=resume,
             runs_dir=runs,
             device=device,
-            metrics=split_all_names(metric),
+            metrics=split_names(",".join(metric or ())),
             log=log or (),
             certainty=CertaintyOptions(ensemble, calibrate, parse_threshold(threshold), intervals),
             say=print_wrapped if ranks.is_main else say_nothing,
@@ -200,7 +183,6 @@ def run(
                 print_comparison(trained, write_comparison(trained))
 
 
-@app.command()
 def show(
     run: Annotated[str, typer.Argument(help="A run's directory, or its name below --runs.")],
     runs: RunsOption = Path("runs"),
@@ -211,7 +193,6 @@ def show(
     show_run(run, runs)
 
 
-@app.command()
 def models(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a table for a document.")
@@ -244,6 +225,25 @@ def get_data(
     fetch_data(name)
 
 
+for _command in (  # after run, what a newcomer needs first
+    inspect,
+    predict,
+    show,
+    info,
+    models,
+    tune,
+    forecast,
+    backtest,
+    explain,
+    score,
+    impute,
+    export,
+    precompile,
+    doctor,
+):
+    app.command()(_command)
+
+
 def _add_installed_commands() -> None:
     """Add the commands of installed packages.
 
@@ -251,14 +251,7 @@ def _add_installed_commands() -> None:
     adds commands to it. One of the same name replaces a command of the library.
     """
     for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name):
-        try:
-            point.load()(app)
-        except Exception as error:
-            warnings.warn(
-                f"the commands of {point.value} are missing: {error!r}. Correct that package, or "
-                "uninstall it.",
-                stacklevel=1,
-            )
+        point.load()(app)
 
 
 _add_installed_commands()

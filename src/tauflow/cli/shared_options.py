@@ -36,11 +36,6 @@ def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
     params = {param.name or "" for param in ctx.command.params}
     known = {name for name in params if not name.startswith("table_")}
     columns = {name.removeprefix("table_") for name in params - known}
-    for name in values:
-        if name in tables["recipe"]:
-            raise SpecificationError(
-                f"{path}: {name} and {name} of [recipe] say the same. Leave one of them out."
-            )
     for names, allowed in ((values, known - {"config"}), (tables["table"], columns)):
         for name in names:
             if name not in allowed:
@@ -172,15 +167,14 @@ def parse_recipe_options(
         texts: of ``--set``.
         config_fields: fields of the file of settings; one of which an entry is given keeps its
             others.
-        named_fields: given by separate options, ``None`` where they are not.
+        named_fields: given by separate options, ``None`` where they are not; ``--set`` goes before.
 
     Raises:
-        ArgumentError: a setting is not of the recipe, or is given twice.
+        ArgumentError: a setting is not of the recipe.
     """
     from tauflow.runs.toml_files import merge_entries
 
     named = {name: value for name, value in named_fields.items() if value is not None}
-    options = set(named)
     for key, value in parse_settings(texts).items():
         place, _, name = key.partition(".")
         if place != "recipe" or not name:
@@ -188,29 +182,13 @@ def parse_recipe_options(
                 f"--set {key}: settings are of the recipe, such as recipe.{name or key}. Options "
                 "of the model are given with --option."
             )
-        field = name.partition(".")[0]
-        if field in options:
-            raise ArgumentError(
-                f"--set {key} and --{field.replace('_', '-')} say the same. Leave one of them out."
-            )
         named[name] = value
     fields = {name.partition(".")[0] for name in named}
     return {name: v for name, v in merge_entries(config_fields, named).items() if name in fields}
 
 
 def parse_settings(texts: list[str] | None) -> dict[str, Any]:
-    """Return what ``--set`` gives by dotted name; ``recipe.A.b`` is entry b of the recipe's A.
-
-    Raises:
-        ArgumentError: a text has no ``=``, or a key comes twice, as a whole and by its entries too.
-    """
+    """Return what ``--set`` gives by dotted name; ``recipe.A.b`` is entry b of the recipe's A."""
     from .argument_parsing import parse_key_values
 
-    values = parse_key_values(texts or [], option="--set")
-    for key in values:
-        for parent in values:
-            if key.startswith(f"{parent}."):
-                raise ArgumentError(
-                    f"--set {key} and --set {parent} say the same. Leave one of them out."
-                )
-    return values
+    return parse_key_values(texts or [], option="--set")

@@ -74,7 +74,7 @@ def tune(
     from tauflow.runs.tune import tune as search
     from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe
 
-    from .argument_parsing import parse_key_values, split_all_names
+    from .argument_parsing import parse_key_values, split_names
     from .output import print_line, print_table, print_wrapped
     from .table_options import resolve_source
 
@@ -102,7 +102,7 @@ def tune(
         recipe=adapt_recipe(DEFAULT_RECIPE, {**config_table, **said_of_recipe}),
         seed=seed,
         device=device,
-        metrics=split_all_names(metric),
+        metrics=split_names(",".join(metric or ())),
         runs_dir=runs,
         say=print_wrapped,
     )

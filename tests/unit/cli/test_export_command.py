@@ -150,40 +150,18 @@ def run_of_a_table(tmp_path_factory):
     return run, table
 
 
-def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
-    call, run_of_a_table, tmp_path
-):
-    run, _ = run_of_a_table
-    words = ("export", run.directory, "--to", "c", "--dtype", "int16", "--scaled", "--out")
-    result = call(*words, tmp_path / "own")
-    assert f"over {len(run.data.train)} irregular sequences" in result.output
+def test_integers_are_calibrated_by_a_table(call, run_of_a_table, saved, tmp_path):
+    run, table = run_of_a_table
+    words = ("--to", "c", "--dtype", "int16", "--scaled", "--out", tmp_path / "own")
+    result = call("export", run.directory, *words, "--calibrate", table)
+    assert "irregular sequences" in result.output
     integers = json.loads((tmp_path / "own" / "model.json").read_text())["integers"]
     assert integers["x_zero"][0] / 2 ** integers["x_q"][0] == pytest.approx(5.5, abs=0.1)  # raw u
-    assert integers["checks"]["metric"] == "mse"
     ticks = round(1e6 * run.data.schema.gap)
     assert f"model_gap(ticks, {ticks}u)" in (tmp_path / "own" / "README.md").read_text()
-    batch = run.data.train
-    with torch.no_grad():
-        y = run.predictor.model(batch.x, dt=batch.dt)[0]
-    scale = float(run.data.schema.y_scale)
-    mse = float(((y - batch.y) ** 2).mean()) * scale**2
-    assert integers["checks"]["metric_float"] == pytest.approx(mse, rel=1e-4)
-    assert integers["checks"]["metric_integer"] == pytest.approx(mse, rel=0.01)
-    other = write_machines(tmp_path / "other.csv", ids=3)
-    assert "over 3 irregular" in call(*words, tmp_path / "told", "--calibrate", other).output
-
-
-def test_integers_ask_for_a_table_where_the_run_has_none(call, run_of_a_table, saved, tmp_path):
-    run, table = run_of_a_table
-    words = ("--to", "c", "--dtype", "int8", "--out", tmp_path / "c")
-    result = call("export", saved, *words, code=1)
-    assert "is no run's folder" in result.output
-    assert "--calibrate" in result.output
-    text = table.read_text()
-    try:
-        table.write_text(text.replace("m1", "m9"))
-        result = call("export", run.directory, *words, code=1)
-    finally:
-        table.write_text(text)
-    assert "the data that the run was trained on are not in" in result.output
+    for model, more in ((saved, ("--calibrate", table)), (run.directory, ())):
+        refused = ("--to", "c", "--dtype", "int8", "--out", tmp_path / "c", *more)
+        assert "--calibrate TABLE" in " ".join(
+            call("export", model, *refused, code=1).output.split()
+        )
     assert not (tmp_path / "c").exists()

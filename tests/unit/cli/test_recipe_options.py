@@ -92,13 +92,11 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
         (("--set", "recipe.lrr=1"), "a recipe has no option 'lrr'. Did you mean 'lr'?"),
         (("--set", "recipe.lr=high"), "lr must be a finite number > 0, got 'high'"),
         (("--set", "hidden=3"), "--set hidden: settings are of the recipe, such as recipe.hidden"),
-        (("--set", "recipe.epochs=3"), "--set recipe.epochs and --epochs say the same"),
         (("--set", "lr"), "Write for example --set recipe.lr=0.01"),
         (("--log", "tensorbord"), "log='tensorbord' is unknown. Did you mean 'tensorboard'?"),
         (("--device", "nowhere"), "device='nowhere' cannot be used here"),
         (("--config", "bad.toml"), "unknown entry 'modle'. Did you mean 'model'?"),
         (("--config", "table.toml"), "recipe must be a table, [recipe]"),
-        (("--config", "twice.toml"), "twice.toml: epochs and epochs of [recipe] say the same"),
         (("--config", "none.toml"), "none.toml does not exist"),
         (("--config", "type.toml"), "type.toml: hidden_size: "),
     ],
@@ -106,6 +104,5 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
 def test_what_is_wrong_is_named(call, tmp_path, words, message):
     (tmp_path / "bad.toml").write_text("modle = 'cfc'\n", encoding="utf-8")
     (tmp_path / "table.toml").write_text("recipe = 3\n", encoding="utf-8")
-    (tmp_path / "twice.toml").write_text("epochs = 1\n[recipe]\nepochs = 3\n", encoding="utf-8")
     (tmp_path / "type.toml").write_text("hidden_size = [3]\n", encoding="utf-8")
     assert message in call("run", "pendulum", *SMALL, *words, code=1).stderr

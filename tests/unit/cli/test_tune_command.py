@@ -110,12 +110,8 @@ def test_a_full_disk_is_named_and_nothing_found_is_lost(
         patch.setattr(os, "fsync", full)
         patch.setattr(sys, "argv", ["tauflow", *words])
         failed = call(*words, code=1)
-    match = re.search(
-        r"^tauflow: No space left on device: (\S+)\. (.*)", failed.stderr, re.MULTILINE
-    )
+    match = re.search(r"^tauflow: No space left on device: (\S+)$", failed.stderr, re.MULTILINE)
     assert match[1].endswith(file)
-    cure = "Free some space on that disk. Every finished trial is kept; continue with: tauflow"
-    assert match[2].startswith(cure)
     assert len(re.findall(r"^trial \d+, complete", failed.stdout, re.MULTILINE)) == 2 - lost
     again = call(*words).output
     assert "2 trials: 2 completed" in again

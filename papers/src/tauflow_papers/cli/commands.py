@@ -70,8 +70,8 @@ def reproduce(
     With --set the table is another one, with results beside the published one's; tauflow report
     tells them below its row.
     """
-    from tauflow.cli.argument_parsing import parse_optional_seconds
     from tauflow.cli.output import print_wrapped
+    from tauflow.runs.time_limits import parse_duration
     from tauflow_papers.cli.output import print_reports
     from tauflow_papers.experiments import load_experiment
     from tauflow_papers.experiments import reproduce as measure
@@ -92,7 +92,7 @@ def reproduce(
         epochs=epochs,
         jobs=jobs,
         cluster=cluster,
-        budget=parse_optional_seconds(budget),
+        budget=None if budget is None else parse_duration(budget),
         results_dir=results,
         runs_dir=runs,
         device=device,
@@ -129,8 +129,9 @@ def search(
 
     What is varied comes from --grid, --vary or both.
     """
-    from tauflow.cli.argument_parsing import parse_key_values, parse_optional_seconds
+    from tauflow.cli.argument_parsing import parse_key_values
     from tauflow.cli.output import print_wrapped
+    from tauflow.runs.time_limits import parse_duration
     from tauflow_papers.cli.search_output import print_search
     from tauflow_papers.experiments import grid_search, load_experiment
     from tauflow_papers.experiments.spec.load import load_grid
@@ -147,7 +148,7 @@ def search(
         epochs=epochs,
         jobs=jobs,
         cluster=cluster,
-        budget=parse_optional_seconds(budget),
+        budget=None if budget is None else parse_duration(budget),
         results_dir=results,
         runs_dir=runs,
         say=print_wrapped,
