@@ -1,29 +1,15 @@
-"""Results files and run folders that were damaged: refused by line, or shown."""
+"""Results files that are whole are shown."""
 
-import json
-import random
-import warnings
-from dataclasses import replace
 from functools import cache
 
-import pytest
-from mutate import mutate_bytes, mutate_tree
-from survive import seeds, survives
-
-from tauflow.errors import DataError, TauflowError
 from tauflow.runs.report.page import make_run_page
-from tauflow.runs.report.plots import CurvePanel, plot_learning_curves
 from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown
-from tauflow_papers.experiments.report.results_summary import summarize_results
-from tauflow_papers.experiments.report.summary_page import make_summary_markdown
 from tauflow_papers.experiments.run.reproduce import collect
-from tauflow_papers.experiments.run.result_file import format_record
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.experiments.spec.load import load_experiment
 
-PARTS = range(4)
 _NAME = "ltc-table-6"
 
 
@@ -79,10 +65,6 @@ def records():
     return all_records
 
 
-def trees():
-    return [json.loads(record.to_json()) for record in records()]
-
-
 def shown(folder):
     """Read a results file and make of it what commands print."""
     grid = collect(experiment(), epochs=3, results_dir=folder)
@@ -97,65 +79,3 @@ def test_what_is_damaged_is_shown_when_whole(tmp_path):
     assert "Measured with tauflow 0" in markdown
     page = make_run_page(records()[0], title="", source="", baselines=(), pictures=())
     assert page.rows
-
-
-def line_of(tree, rng):
-    """Return a line of JSON, now and then with what Python's own writer never writes."""
-    text = json.dumps(tree)
-    match rng.randrange(40):
-        case 0:
-            return text.replace("0.25", "9" * 5000, 1)
-        case 1:
-            return text.replace("0.25", "[" * 2000 + "]" * 2000, 1)
-        case 2:
-            return text.replace("0.25", "[" * 100 + "]" * 100, 1)
-        case 3:
-            return text.replace("0.25", "1e999", 1)
-    return text
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_absurd_values(part, tries, tmp_path):
-    path, values, refused = tmp_path / f"{_NAME}.jsonl", trees(), 0
-    for seed in seeds(part, tries("result lines, values", few=60, full=12_000)):
-        rng = random.Random(seed)
-        lines_of_file = [line_of(mutate_tree(rng.choice(values), rng), rng), json.dumps(values[0])]
-        path.write_text("\n".join(lines_of_file) + "\n", encoding="utf-8", errors="replace")
-        result = survives(lambda: shown(tmp_path), f"result lines, values, seed {seed}")
-        refused += isinstance(result, TauflowError)
-        if isinstance(result, DataError):
-            assert f"{path}, line 1" in str(result), f"seed {seed}"
-    assert refused > 10
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_damaged_bytes(part, tries, tmp_path):
-    path = tmp_path / f"{_NAME}.jsonl"
-    content = "".join(record.to_json() + "\n" for record in records()[:3]).encode()
-    for seed in seeds(part, tries("result lines, bytes", few=20, full=3000)):
-        rng = random.Random(seed)
-        path.write_bytes(mutate_bytes(content, rng))
-        survives(lambda: shown(tmp_path), f"result lines, bytes, seed {seed}")
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_reports_of_absurd_values(part, tries, tmp_path):
-    """What passes as a record is drawn, described and surveyed as well."""
-    values = trees()
-    for seed in seeds(part, tries("result lines, reports", few=2, full=60)):
-        rng = random.Random(seed)
-        what = f"result lines, reports, seed {seed}"
-        line = line_of(mutate_tree(rng.choice(values), rng), rng)
-        record = survives(lambda line=line: RunRecord.from_json(line), what)
-        if not isinstance(record, RunRecord):
-            record = replace(records()[0], test=rng.choice((float("nan"), 1e99, -1e99, 0.0)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # matplotlib's, of axes without positive values
-            survives(lambda record=record: reported(record, tmp_path), what)
-
-
-def reported(record, folder):
-    (folder / f"{_NAME}.jsonl").write_text(record.to_json() + "\n", encoding="utf-8")
-    page = make_run_page(record, title="x", source="y", baselines=(), pictures=())
-    curves = plot_learning_curves([CurvePanel("x", [record])], record.metric)
-    return page, curves, format_record(record), make_summary_markdown(summarize_results(folder))

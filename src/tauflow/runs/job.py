@@ -45,20 +45,13 @@ class DatasetSpec:
         name: how rows are told apart, e.g. ``"event"`` in ``"cfc/event"``; may be empty.
         dataset: name in the data catalog; empty for what is not trained.
         options: options of its loader.
-        split_option: that of them which draws the parts by the seed of a run; empty if none does.
         source: where a table or a stored folder lies, which decides no result.
     """
 
     name: str
     dataset: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    split_option: str = ""
     source: str | None = None
-
-    @property
-    def source_options(self) -> dict[str, Any]:
-        """The options but for the one that draws the parts."""
-        return {k: value for k, value in self.options.items() if k != self.split_option}
 
 
 @dataclass(frozen=True)
@@ -166,25 +159,13 @@ def with_epochs(recipe: Recipe, epochs: int) -> Recipe:
 
 
 def load_dataset(dataset: DatasetSpec, data_dir: Path | None = None) -> TaskData:
-    """Load the data of a part; a second call in the same process is free."""
-    split = dataset.options.get(dataset.split_option)
-    splits = _open_cache(dataset.dataset, _to_hashable(dataset.source_options), data_dir)
-    if split not in splits:
-        splits[split] = load_task(dataset.dataset, root=data_dir, **dataset.options)
-    return splits[split]
+    """Load the data of a part; a second call in the same process is free for a while."""
+    return _load_dataset(dataset.dataset, json.dumps(dataset.options), data_dir)
 
 
-def _to_hashable(value: Any) -> Any:
-    """Return a value of JSON as one that can be remembered by; a loader refuses what it is not."""
-    if isinstance(value, dict):
-        return tuple((key, _to_hashable(value[key])) for key in sorted(value))
-    return tuple(map(_to_hashable, value)) if isinstance(value, list) else value
-
-
-@lru_cache(maxsize=2)
-def _open_cache(name: str, options: tuple[Any, ...], data_dir: Path | None) -> dict[Any, TaskData]:
-    """Return what is loaded of a data set, by what its parts were drawn by."""
-    return {}
+@lru_cache(maxsize=8)
+def _load_dataset(name: str, options: str, data_dir: Path | None) -> TaskData:
+    return load_task(name, root=data_dir, **json.loads(options))
 
 
 def train_job(

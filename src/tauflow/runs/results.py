@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ import torch
 from tauflow._internal.json_io import parse_json
 from tauflow.errors import DataError
 from tauflow.version import VERSION
-
-from .record_check import check_record
 
 DONE = "done"
 
@@ -104,12 +102,12 @@ class RunRecord:
             DataError: it is, but not a record.
         """
         try:
-            values = check_record(cls, parse_json(line))
+            record = cls(**parse_json(line))
         except json.JSONDecodeError:
             raise
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
-        return cls(**{**values, "history": tuple(values.get("history", ()))})
+        return replace(record, history=tuple(record.history))
 
 
 @lru_cache(maxsize=1)

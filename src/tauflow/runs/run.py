@@ -26,13 +26,11 @@ class CsvFile:
     Args:
         path: of the file, see :func:`tauflow.data.from_table`.
         table: which of its columns are what.
-        notes: why, where that was guessed: for a reader.
         absent: roles, such as ``"id"``, of which the user said that no column has them.
     """
 
     path: Path
     table: TableOptions
-    notes: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
 

@@ -5,16 +5,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.memory_mapped import METADATA_FILE, open_task
 from tauflow.data.store import compute_sha256
-from tauflow.errors import ArgumentError, DataNotFoundError
+from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.tabular.load import add_missing_indicators, load_table
 from tauflow.tabular.options import TableOptions
-from tauflow.tabular.schema import Schema, as_schema
+from tauflow.tabular.schema import as_schema
 from tauflow.training.defaults import (
     DEFAULT_MODEL,
     DEFAULT_MODELS,
@@ -25,7 +24,6 @@ from tauflow.training.objectives import choose_metrics
 from tauflow.training.recipe import Recipe
 
 from .job import DatasetSpec, Job, load_dataset
-from .results import RunRecord
 from .run import CsvFile, Run
 
 
@@ -128,39 +126,11 @@ def _load_folder(folder: Path) -> RunData:
 
 
 def _load_csv(run: Run, file: CsvFile, spec: ModelSpec | None) -> RunData:
-    plain = load_table_file(file)
+    plain = load_table(file.path, as_schema(file.table))
     spec = spec or replace(run.spec, cell=(run.models or choose_models(run, plain))[0])
     data = add_needed_indicators(plain, spec)
     name, source = to_file_name(plain.card.name), str(file.path.resolve())
     return RunData(data, DatasetSpec("", name, _make_data_identity(file), source=source), plain)
-
-
-def load_table_file(file: CsvFile) -> TaskData:
-    """Read a table from its file."""
-    data = load_table(file.path, as_schema(file.table))
-    return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
-
-
-def reload_training_split(record: RunRecord, schema: Schema | None) -> SequenceBatch:
-    """Read the training split of a finished run once more.
-
-    Args:
-        record: of the run.
-        schema: of its table, if it was one.
-
-    Raises:
-        DataNotFoundError: its table or folder is no longer there, or holds something else.
-    """
-    options = record.config["dataset_options"]
-    if record.source is None and schema is None:
-        return load_dataset(DatasetSpec("", record.config["dataset"], options)).train
-    source = Path(record.source or record.config["dataset"])
-    file = source / METADATA_FILE if schema is None else source
-    if not file.is_file() or compute_sha256(file) != options["sha256"]:
-        raise DataNotFoundError(f"the data that the run was trained on are not in {source} now.")
-    if schema is None:
-        return open_task(source).train
-    return schema.load(source, missing="observed" if schema.observed else "inputs").train
 
 
 def add_needed_indicators(data: TaskData, spec: ModelSpec) -> TaskData:

@@ -1,7 +1,6 @@
 """Train one model on one data set: what ``tauflow run`` does."""
 
 import shutil
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,10 +18,9 @@ from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
 from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
-from tauflow.export.files import PREDICTOR, get_file_config
+from tauflow.export.files import PREDICTOR
 from tauflow.models import Calibrated
 from tauflow.models.registry import get_model_info
-from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
 from tauflow.training.class_weights import compute_class_weights
 from tauflow.training.defaults import DEFAULT_ENSEMBLE, disable_validation
@@ -41,13 +39,11 @@ from .job import Job, parse_run_number
 from .portfolio import AUTO, Trial
 from .portfolio_fold import adapt_inputs
 from .results import RunRecord
-from .run import CsvFile, Run
+from .run import Run
 from .run_data import (
     RunData,
-    add_needed_indicators,
     choose_models,
     load_run_data,
-    load_table_file,
 )
 from .warm_start import warm_start_from_shorter_run
 
@@ -107,8 +103,8 @@ def run_task(run: Run) -> TaskRun:
     Of a CSV file, a model that is told which features are missing gets that from the batches; every
     other one gets an input more for each feature that has a missing value.
 
-    A model that :func:`tauflow.save` refuses is trained nevertheless, after a warning; the run then
-    leaves no predictor.
+    A model that :func:`tauflow.save` refuses is trained nevertheless; the run then leaves no
+    predictor, which a note says.
 
     Raises:
         UnknownNameError: no such data set, model, column or metric.
@@ -147,9 +143,6 @@ def run_task(run: Run) -> TaskRun:
         for number, name in zip(range(count), cycle(names), strict=False)
     ]
     ranks = DistributedContext.current()
-    if ranks.is_main:  # another will be trained, from the seed
-        for job in jobs[: len(names)]:
-            _warn_if_not_saveable(build_model(job.model, data_of[job.row].data.card))
 
     def begin() -> Path:
         if run.resume:
@@ -203,38 +196,13 @@ def finish_run(
 
 
 def check_models(runs: Sequence[Run]) -> None:
-    """Refuse models of a comparison that cannot be built, before others train for hours.
-
-    Args:
-        runs: of the same data by several models; one alone is refused early enough as it is.
-
-    Raises:
-        TauflowError: as :func:`run_task` does before it trains.
-    """
-    if len(runs) < 2:
-        return
+    """Refuse unknown models of a comparison before others train for hours."""
     for run in runs:
-        if AUTO in run.models:
+        if len(runs) > 1 and AUTO in run.models:
             raise ArgumentError(f"{AUTO} makes its comparison itself. Give it alone.")
         for name in run.models:
-            get_model_info(name)
-    source = runs[0].source
-    table = load_table_file(source) if isinstance(source, CsvFile) else None  # read once
-    for run in runs:
-        data = load_run_data(run).data if table is None else add_needed_indicators(table, run.spec)
-        _check_model(run.spec, data)
-
-
-def _check_model(spec: ModelSpec, data: TaskData) -> None:
-    build_model(set_horizon(spec, lambda: data.train), data.card)
-
-
-def _warn_if_not_saveable(model: nn.Module) -> None:
-    """Say before hours of training what would be said after them."""
-    try:
-        get_file_config(model)
-    except Exception as error:  # the constructors of others raise anything
-        warnings.warn(f"the trained model will not be kept in a file: {error}", stacklevel=3)
+            if name != AUTO:
+                get_model_info(name)
 
 
 def _describe_certainty(run: TaskRun) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.json_io import MAX_DEPTH, check_depth
 from tauflow._internal.regular_file import check_file_path
 from tauflow.errors import SpecificationError
 
@@ -15,41 +14,24 @@ else:
     import tomli as tomllib
 
 
-_MAX_BYTES = 1 << 15
-"""Of a file of settings: the time for keys of many parts grows with the square of their length."""
-
-
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the content of a TOML file.
 
     Raises:
         DataNotFoundError: there is no such file.
-        SpecificationError: the file is not TOML in UTF-8, or takes more than 32 KiB.
+        SpecificationError: the file is not TOML in UTF-8.
     """
     file = check_file_path(path, "a specification file", advice="Check the path.")
-    if file.stat().st_size > _MAX_BYTES:
-        raise SpecificationError(f"{file} takes more than 32 KiB: it is no file of settings.")
     return parse_toml(file.read_bytes(), str(file))
 
 
 def parse_toml(data: bytes, where: str) -> dict[str, Any]:
     """Return the content of TOML text; ``where`` names its source in errors."""
     try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
+        content: dict[str, Any] = tomllib.loads(data.decode())
+    except (RecursionError, ValueError) as error:  # also of bytes that are no UTF-8
         raise SpecificationError(
-            f"{where} is not text in UTF-8 ({error}). Save it as UTF-8."
-        ) from error
-    try:
-        content: dict[str, Any] = tomllib.loads(text)
-        check_depth(content)
-    except RecursionError as error:
-        raise SpecificationError(
-            f"{where}: it is nested more deeply than {MAX_DEPTH} levels. Correct it."
-        ) from error
-    except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
-        raise SpecificationError(
-            f"{where} is not valid TOML: {error}. Correct that line."
+            f"{where} is not valid TOML in UTF-8: {error}. Correct it."
         ) from error
     return content
 

@@ -25,7 +25,7 @@ from tauflow.training.trainer import derive_seed
 from .best_config import write_best_config
 from .dask_workers import connect_client
 from .job import say_nothing, train_job
-from .processes import exit_with_parent, worker_processes
+from .processes import exit_with_parent
 from .run import CsvFile, Run
 from .run_data import RunData, load_run_data
 from .search_space import (
@@ -257,10 +257,9 @@ def _run_in_workers(search: TuningJob, trials: int, jobs: int, cluster: str | No
 
     if cluster is None:
         shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-        with worker_processes():
-            Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(
-                delayed(run_trials)(search, share, k) for k, share in enumerate(shares) if share
-            )
+        Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(
+            delayed(run_trials)(search, share, k) for k, share in enumerate(shares) if share
+        )
         return
     with (
         connect_client(cluster, jobs) as client,

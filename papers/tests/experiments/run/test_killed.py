@@ -3,14 +3,12 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_experiment import tiny, without_times
 
-from tauflow.runs import processes
 from tauflow.training import read_checkpoint
 from tauflow.training.checkpoint import read_tensors
 from tauflow_papers.experiments import collect, reproduce
@@ -96,44 +94,6 @@ def wait_for_two_runs(command, folder):
         assert time.monotonic() < deadline
         assert command.poll() is None
         time.sleep(0.05)
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be handled")
-def test_a_command_that_is_asked_to_end_says_nothing_of_what_it_clears_away(tmp_path):
-    program = [sys.executable, "-c", LONG, str(tmp_path)]
-    command = subprocess.Popen(program, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    wait_for_two_runs(command, tmp_path)
-    command.terminate()
-    _, output = command.communicate(timeout=120)
-    assert command.returncode == 128 + signal.SIGTERM
-    assert "leaked" not in output
-    assert "Traceback" not in output
-
-
-def handler_inside():
-    with processes.worker_processes():
-        return signal.getsignal(signal.SIGTERM)
-
-
-def test_what_is_done_at_a_sigterm_is_left_to_those_who_said_it():
-    def handle(number, frame):
-        """Stay."""
-
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        with processes.worker_processes():
-            assert signal.getsignal(signal.SIGTERM) is handle
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with pytest.raises(SystemExit) as ended, processes.worker_processes():
-            signal.raise_signal(signal.SIGTERM)
-        assert ended.value.code == 128 + signal.SIGTERM
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        with ThreadPoolExecutor() as pool:  # no thread but the first may set a handler
-            assert pool.submit(handler_inside).result() is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def sizes_of_logs(folder):

@@ -1,16 +1,11 @@
 """How to go on with the model of a run: commands, and what they need."""
 
 import shlex
-from collections.abc import Sequence
 
-from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.export.files import PREDICTOR
 from tauflow.runs.task import TaskRun
 from tauflow.tabular.options import LEAD_TIME_INPUT
-
-_MAX_NAMES = 30
-"""How many features are named at most."""
 
 
 def make_predict_command(run: TaskRun) -> str:
@@ -40,28 +35,15 @@ def make_commands(run: TaskRun) -> list[str]:
 
 def describe_needed_columns(data: TaskData) -> str:
     """Return what a table must hold for the model to predict from it."""
-    schema, card = data.schema, data.card
+    schema = data.schema
     assert schema is not None
-    if not card.forecast:
+    if not data.card.forecast:
         return "The new table has the columns of this one; the target is not needed."
-    features = schema.inputs[: card.target_size // (card.horizon or 1)]
-    names = _join_names(schema.targets or features)
-    text = f"The new table has the columns of this one, among them {names}, without which nothing "
-    text += "can be predicted."
+    text = "The new table has the columns of this one, with what is forecast."
     if not schema.known:
         return text
-    count, of = card.horizon or 1, "" if schema.id is None else " of each id"
-    columns = _join_names([*filter(None, [schema.time]), *schema.known])
-    if count == 1:
-        return f"{text} The last row{of} is the one to predict: with {columns}, and {names} empty."
+    last = "last row" if data.card.horizon < 2 else f"last {data.card.horizon} rows"
     return (
-        f"{text} {'Its' if not of else 'The'} last {format_count(count, 'row')}{of} are those to "
-        "predict: with "
-        f"{columns}, and {names} empty."
+        f"{text} Give the time and {', '.join(schema.known)} in the {last}"
+        f"{'' if schema.id is None else ' of each id'}, with the targets empty."
     )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    """Return names as a sentence has them."""
-    *first, last = names if len(names) <= _MAX_NAMES else [*names[:_MAX_NAMES], "others"]
-    return f"{', '.join(first)} and {last}" if first else last

@@ -80,12 +80,11 @@ def test_the_page_says_what_a_table_to_predict_needs(tmp_path):
     table_options = {"time": "hour", "target": "kW", "window": 48}
     page = read(write_run_report(run_of(load(), tmp_path, **table_options, task="next-step")))
     assert NOT_NEEDED not in page
-    assert "among them kW, without which nothing can be predicted." in page
+    assert "with what is forecast." in page
     two = pandas.concat([load().assign(house=n, kWh=0.5 * n) for n in range(4)])
     table_options = {"id": "house", "time": "hour", "known": ("clock",)}
     page = read(write_run_report(run_of(two, tmp_path, **table_options)))
-    assert "among them kW and kWh, without which nothing can be predicted." in page
-    assert "The last row of each id is the one to predict: with hour and clock" in page
+    assert "Give the time and clock in the last row of each id" in page
 
 
 def test_windows_of_one_series_are_no_ids():

@@ -29,7 +29,7 @@ def make_job(experiment: Experiment, row: Row, seed: int, setting: Setting | Non
     part = row.part
     if experiment.split_option:
         option = experiment.split_option
-        part = replace(part, options={**part.options, option: seed}, split_option=option)
+        part = replace(part, options={**part.options, option: seed})
     return Job(
         experiment=experiment.name,
         row=row.name,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tauflow.runs.job import Job, format_utc_now
-from tauflow.runs.processes import exit_with_parent, worker_processes
+from tauflow.runs.processes import exit_with_parent
 from tauflow.runs.results import RunRecord
 
 from .eta import EtaEstimator
@@ -32,18 +32,16 @@ def run_in_processes(
     left = {job.key: job for job in jobs}
     while left:
         try:
-            with worker_processes():
-                for record in _run_pool(list(left.values()), outlook, force_start, options):
-                    del left[record.key]
-                    yield record
+            for record in _run_pool(list(left.values()), outlook, force_start, options):
+                del left[record.key]
+                yield record
             return
         except BrokenProcessPool:
             running = {job.key for job in outlook.get_running_jobs()}
         for key in [key for key in left if key in running] or list(left)[:1]:
             job = left.pop(key)
             try:
-                with worker_processes():
-                    (record,) = _run_pool([job], outlook, force_start, options)
+                (record,) = _run_pool([job], outlook, force_start, options)
             except BrokenProcessPool:
                 message = (
                     "its process was killed, often for want of memory. Run the command again "
