@@ -172,19 +172,16 @@ class _CsvReader:
     def read_frame(self, decimal: str, text: set[int], na_values: Sequence[str]) -> Frame:
         """Return the table, read once where every line is a row, as nearly all files have it.
 
-        pandas fills short rows up, so that rows without a last cell are looked at again; and long
-        ones off, if the first is one.
-
         Raises:
             DataError: see :meth:`check_rows`; or pandas cannot read the file.
         """
-        if self._seems_plain():
+        if self._is_plain():
             try:
                 frame = self._parse(decimal, text, na_values, ())
             except _get_parse_errors():
                 pass  # the strict reader says in which row
             else:
-                if not self._has_odd_rows(frame):
+                if not self._has_empty_row(frame):
                     return frame
                 del frame
         numbers, empty = self.check_rows()
@@ -238,34 +235,30 @@ class _CsvReader:
             factorized={name: (values, *of) for name, (values, of) in tidied.items() if of},
         )
 
-    def _find_first_row(self) -> int:
-        """Return where the row after the names begins, if each line is a row."""
-        start = 0
+    def _is_plain(self) -> bool:
+        """Whether each line is a row: nothing is quoted, and all signs between cells are there.
+
+        pandas refuses longer rows than the first, and would fill shorter ones up.
+        """
+        content, sign, start = self.content, self.delimiter.encode(), 0
         for _ in range(self.header_row):
-            start = self.content.find(b"\n", start) + 1
-        return start or len(self.content)
-
-    def _seems_plain(self) -> bool:
-        """Whether each line may be a row: nothing is quoted, and the first has all cells."""
-        sign, start = self.delimiter.encode(), self._find_first_row()
-        if b'"' in self.content or len(sign) > 1:
-            return False
+            start = content.find(b"\n", start) + 1 or len(content)
         # A return without a new line ends a row, too.
-        if b"\r" in self.content and self.content.replace(b"\r\n", b"").count(b"\r"):
+        is_returned = b"\r" in content and content.count(b"\r") != content.count(b"\r\n")
+        if b'"' in content or is_returned or len(sign) > 1 or start == len(content):
             return False
-        end = self.content.find(b"\n", start) % (len(self.content) + 1)
-        return self.content.count(sign, start, end) == len(self.header) - 1 and start < end
+        each, end = len(self.header) - 1, content.find(b"\n", start) % (len(content) + 1)
+        lines = content.count(b"\n", start) + (not content.endswith(b"\n"))
+        return content.count(sign, start, end) == each > 0 and (
+            content.count(sign, start) == lines * each
+        )
 
-    def _has_odd_rows(self, frame: Frame) -> bool:
-        """Whether a row, of a file whose lines are rows, is empty or lacks its last cells."""
+    def _has_empty_row(self, frame: Frame) -> bool:
+        """Whether a row of a file whose lines are rows has no value."""
         empty = frame.find_missing(self.header[-1])
-        if not empty.any():
-            return False
-        for name in self.header[:-1]:
+        for name in self.header[:-1] if empty.any() else ():
             empty &= frame.find_missing(name)
-        # As pandas refuses longer rows than the first, all signs are there if none is shorter.
-        signs = self.content.count(self.delimiter.encode(), self._find_first_row())
-        return bool(empty.any()) or signs != len(frame) * (len(self.header) - 1)
+        return bool(empty.any())
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.
