@@ -30,9 +30,8 @@ def run_auto(run: Run) -> TaskRun:
     data say so. The test split is not looked at before.
 
     Args:
-        run: what is asked. ``time_limit`` is for boosting and training: a training ends when its
-            share of what is left is used up. Reading the table, the choice and the report come on
-            top.
+        run: what is asked. ``time_limit`` is for boosting, training and the choice: a training ends
+            when its share of what is left is used up. Reading the table and the report come on top.
             Without a limit the seed decides all numbers. A run that is resumed has all of its
             limit again.
 

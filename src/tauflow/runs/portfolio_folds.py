@@ -84,6 +84,11 @@ def has_independent_sequences(source: object) -> bool:
     return table.id is not None and table.split_by == BY_ID and not dependent
 
 
+_ANSWERS = 3
+"""How often each model answers the validation split of a fold while an ensemble is chosen: for its
+temperature, for the choice, and for its score."""
+
+
 class _EndInTime(Callback):
     """Ends a training before the epoch that would be over after a moment.
 
@@ -127,6 +132,7 @@ class _Trainings:
         self.train, self.parts, self.directory, self.say = train, parts, directory, say
         self.began, self.time_limit = time.monotonic(), time_limit
         self.deadlines: list[_EndInTime] = []
+        self.answering: list[float] = []
         self.left_out: dict[str, None] = {}
 
     def train_each(self, number: int, names: Sequence[str], later: int) -> None:
@@ -147,9 +153,16 @@ class _Trainings:
         """Give the next of so many trainings its share of the time; return whether there is any."""
         if self.time_limit is None:
             return True
-        left = self.began + self.time_limit - time.monotonic()
+        left = self.began + self.time_limit - self._estimate_choice() - time.monotonic()
         self.deadlines.append(_EndInTime(time.monotonic() + left / count))
         return left > 0
+
+    def _estimate_choice(self) -> float:
+        """Return the seconds that the choice of an ensemble will take after the trainings."""
+        if not self.answering:
+            return 0.0
+        count = len(self.parts) * (min(KEPT_NETWORKS, len(self.parts[0].specs)) + 1)
+        return _ANSWERS * count * sum(self.answering) / len(self.answering)
 
     def _train(self, number: int, name: str) -> None:
         part = self.parts[number]
@@ -160,7 +173,9 @@ class _Trainings:
         except NonFiniteError as error:
             self.say(f"{name} is left out: {error}")
             return
+        began = time.monotonic()
         trial = part.add(name, *trained)
+        self.answering.append(time.monotonic() - began)
         where = f"fold {number + 1}, " if len(self.parts) > 1 else ""
         self.say(
             f"{name}, {where}{format_count(trial.epochs, 'epoch')}: validation "
@@ -206,9 +221,9 @@ def fit_portfolio(
         hidden_size: neurons of each.
         recipe: of each.
         seed: of the first fold; those of the others follow it.
-        time_limit: seconds for boosting and the trainings, before the choice of the ensemble. A
-            training ends when its share of what is left is used up, and what is not begun by the
-            end is left out.
+        time_limit: seconds for all of it. A training ends when its share of what is left is used
+            up, and what is not begun by the end is left out. Some is kept for the choice of the
+            ensemble, by how long networks take to answer.
         directory: of the run; by default no files are kept.
         say: called with a line for each trained network.
         score_test: whether models are scored on the test split.
@@ -333,9 +348,20 @@ def _describe(
     parts = ", ".join(f"{trial.name} {trial.share:.0%}" for trial in chosen)
     several = len(folds) > 1
     how = f"{criterion.name} on {format_count(len(folds), 'fold')}"
-    return (
+    scores = [
+        f"of what was chosen {joined:.4g}",
+        f"of the best single model, {best}, {trials[best].valid:.4g}",
+    ]
+    if BOOSTING in trials and best != BOOSTING:
+        scores.append(f"of {BOOSTING} {trials[BOOSTING].valid:.4g}")
+    notes = [
         f"Chosen by {how if several else f'validation {criterion.name}'}: {parts}.",
-        f"Validation {criterion.name}: of what was chosen {joined:.4g}; of the best single model, "
-        f"{best}, {trials[best].valid:.4g}.",
+        f"Validation {criterion.name}: {'; '.join(scores)}.",
         f"Epochs and learning curves are of {shown}{' on the first fold' if several else ''}.",
-    )
+    ]
+    if best == BOOSTING:
+        notes.append(
+            "Boosting is the best of the single models: a tree on summaries of each sequence may "
+            "suffice, and costs least."
+        )
+    return tuple(notes)

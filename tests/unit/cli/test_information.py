@@ -1,6 +1,8 @@
 """Commands that only tell: about the program, this machine, and models."""
 
+import inspect
 import re
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,6 +11,9 @@ from tauflow.cells import ElmanCell
 from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.cli import doctor as module
 from tauflow.kernels.cpu import binding
+from tauflow.models.registry import get_model_entry
+
+ITEM = r"\s|[A-Z][\w ]+: "
 
 
 def test_without_a_word_it_says_what_there_is_to_do(call):
@@ -69,6 +74,29 @@ def test_models_are_found_by_what_they_speak_of(call):
     assert "gru-d" in output
     assert "ode-lstm" not in output
     assert "No model speaks of 'zebra'" in call("models", "--find", "zebra").output
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("model", ["gru-d", "ltc", "cfc", "latent-ode-ode", "transformer"])
+def test_descriptions_are_folded_between_words(call, model, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = call("info", model).output.splitlines()
+    assert max(map(len, lines)) <= columns
+    entry = get_model_entry(model)
+    kind = entry.cell if isinstance(entry, ModelEntry) else entry.model
+    text = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", inspect.getdoc(kind)).replace("``", "")
+    printed_words = " ".join(lines).split()
+    for paragraph in re.split(r"\n\s*\n", text):
+        if "\\" not in paragraph and ".. math" not in paragraph:
+            words = paragraph.split()
+            assert any(
+                printed_words[n : n + len(words)] == words for n in range(len(printed_words))
+            ), paragraph
+    # Lines are filled: the first word of each would not have fitted on the one before.
+    for before, line in pairwise(lines[: lines.index("Args:")]):
+        if before and line and not (before + line).startswith(" ") and not re.match(ITEM, line):
+            assert len(f"{before} {line.split()[0]}") > columns
 
 
 def test_help_texts_fill_the_lines_of_a_narrow_terminal(call, monkeypatch):
