@@ -1,11 +1,13 @@
 """Turn recordings into windows and time steps. Only this module makes elapsed times."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import TimeError
 
 G = TypeVar("G", bound=np.generic)
@@ -24,7 +26,8 @@ def dt_from_times(
         Time steps, (..., T), in the unit of ``times``.
 
     Raises:
-        TimeError: a time is not finite, or smaller than the one before it.
+        TimeError: a time is not finite, or smaller than the one before it, or the times' type is
+            too coarse for the time steps between them.
     """
     if not np.isfinite(times).all():
         raise TimeError("times must be finite; remove samples without a time.")
@@ -32,9 +35,25 @@ def dt_from_times(
     if (gaps < 0).any():
         where = tuple(map(int, np.argwhere(gaps < 0)[0]))
         raise TimeError(f"times run backwards after entry {where}; sort the samples by time.")
+    _check_precision(times, gaps)
     start = np.full((*times.shape[:-1], 1), first_dt)
     # Differences are taken in the precision of the times: absolute times are large, dt is small.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
+
+
+def _check_precision(times: NDArray[Any], dt: NDArray[Any]) -> None:
+    dtype = to_torch_float_dtype(times.dtype)
+    if dtype is None or not dt.size:
+        return
+    rows = torch.arange(dt.size) // dt.shape[-1]
+    ends, between = (torch.from_numpy(np.ravel(a).astype(np.float64)) for a in (times[..., 1:], dt))
+    lost = find_precision_loss(ends, between, rows, dtype)
+    if lost is not None:
+        row = int(rows[lost.place])
+        raise TimeError(
+            f"{lost.describe(f'times of sequence {row}', times.dtype)} Read them as float64 or as "
+            "integers, or subtract a first time before they are rounded."
+        )
 
 
 def cut_windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:

@@ -103,7 +103,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, trained)
-    notes = _make_notes(split, schema, empty, seen)
+    notes = _make_notes(split, schema, season, empty, seen)
     notes += make_leak_notes(x, observed, target, parts["train"], schema)
     card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
     check_prediction_columns(schema)
@@ -304,7 +304,7 @@ def _make_card(
 
 
 def _make_notes(
-    split: TableSplits, schema: SchemaFields, empty: Sequence[str], seen: Bools
+    split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str], seen: Bools
 ) -> list[str]:
     target = split.target
     sequences = target.sequences
@@ -314,7 +314,23 @@ def _make_notes(
         total = format_count(known.size, "target")
         notes.append(f"{(~known).sum()} of {total} are missing and do not count.")
     notes += split.notes
+    if season and target.is_next_step:
+        notes += _notes_on_season(season, split, schema)
     return [*notes, *_notes_on_inputs(schema, empty), *_notes_on_values(split, schema, seen)]
+
+
+def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
+    """Say so where no sequence of the test split is long enough to look a season back."""
+    target, longest = split.target, int(split.sequences["test"].lengths.max())
+    needed = season + 1 - min(target.horizon or 1, season)
+    if longest >= needed:
+        return []
+    advice = "Give longer sequences" if options.window is None else "Take longer windows (--window)"
+    return [
+        f"Warning: nothing is compared with values of a season, {format_count(season, 'row')}, "
+        f"ago: that takes {format_count(needed, 'row')}, and the longest sequence of the test "
+        f"split has {longest}. {advice}."
+    ]
 
 
 def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:

@@ -50,3 +50,12 @@ def test_times_running_backwards_are_refused():
 def test_times_that_are_not_finite_are_refused():
     with pytest.raises(TimeError, match="times must be finite"):
         dt_from_times(np.array([0.0, np.nan]), first_dt=1.0)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_times_too_coarse_for_their_gaps_are_refused(dtype):
+    times = np.array([[0, 1, 3], [1.7e9, 1.7e9 + 1, 1.7e9 + 3]])
+    with pytest.raises(TimeError, match=r"^times of sequence 1 have dtype .*f.* lie 128 apart"):
+        dt_from_times(times.astype(dtype), first_dt=0.0)
+    assert dt_from_times(times.astype(np.int64), first_dt=0.0).tolist() == [[0, 1, 2]] * 2
+    assert dt_from_times(times[:, :1].astype(dtype), first_dt=0.0).tolist() == [[0], [0]]

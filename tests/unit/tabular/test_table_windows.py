@@ -29,6 +29,22 @@ def rows_of(data, part):
     return x.round().long(), y.double().round().long()
 
 
+@pytest.mark.parametrize(
+    ("window", "horizon", "season", "rows"),
+    [(7, None, 8, 8), (8, None, 8, None), (5, 2, 8, 7), (7, 2, 8, None), (1, 8, 8, None)],
+)
+def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, season, rows):
+    data = from_table(series(), time="t", window=window, horizon=horizon, season=season)
+    messages = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
+    names = [name for name, _ in score_baselines(data, "mse") if "seasonal" in name]
+    if rows is None:
+        assert (messages, len(names)) == ([], 1)
+    else:
+        assert f"takes {rows} rows" in messages[0]
+        assert f"test split has {window}" in messages[0]
+        assert names == []
+
+
 @pytest.mark.parametrize("stride", [None, 1, 7])
 def test_a_window_and_what_it_predicts_are_of_one_part(stride):
     data = from_table(series(), time="t", window=12, stride=stride, horizon=5)
