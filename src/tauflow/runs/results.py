@@ -95,17 +95,20 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, line: str) -> "RunRecord":
-        """Read a record back.
+        """Read a record back; a score that is no number is none.
 
         Raises:
             json.JSONDecodeError: the line is no JSON, as one that is torn.
             DataError: it is, but not a record.
         """
         try:
-            record = cls(**parse_json(line))
+            values = parse_json(line)
+            scores = {name: values.get(name) for name in ("valid", "test", "last_test")}
+            not_a_number = {name: None for name, score in scores.items() if score != score}
+            record = cls(**{**values, **not_a_number})
         except json.JSONDecodeError:
             raise
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise DataError(str(error)) from error
         return replace(record, history=tuple(record.history))
 
