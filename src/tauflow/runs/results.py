@@ -95,20 +95,20 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, line: str) -> "RunRecord":
-        """Read a record back; a score that is no number is none.
+        """Read a record back, NaN scores as ``None``.
 
         Raises:
             json.JSONDecodeError: the line is no JSON, as one that is torn.
             DataError: it is, but not a record.
         """
         try:
-            values = parse_json(line)
+            values = {**parse_json(line)}
             scores = {name: values.get(name) for name in ("valid", "test", "last_test")}
             not_a_number = {name: None for name, score in scores.items() if score != score}
             record = cls(**{**values, **not_a_number})
         except json.JSONDecodeError:
             raise
-        except (AttributeError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
         return replace(record, history=tuple(record.history))
 

@@ -49,7 +49,7 @@ def test_epochs_of_a_curriculum_count_for_no_patience(epochs, best, diverged):
 
 
 BROKEN = {
-    "a list": ("[1]", "must be a mapping"),
+    "a list": ("[1]", "is not a mapping"),
     "an unknown key": (record(metrc="x"), "unexpected keyword argument 'metrc'"),
     "no status": (record().replace('"status": "done", ', ""), "'status'"),
     "thousands of digits": (

@@ -2,6 +2,7 @@
 
 import shlex
 
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.export.files import PREDICTOR
 from tauflow.runs.task import TaskRun
@@ -42,7 +43,8 @@ def describe_needed_columns(data: TaskData) -> str:
     text = "The new table has the columns of this one, with what is forecast."
     if not schema.known:
         return text
-    last = "last row" if data.card.horizon < 2 else f"last {data.card.horizon} rows"
+    rows = data.card.horizon or 1
+    last = "last row" if rows == 1 else f"last {format_count(rows, 'row')}"
     return (
         f"{text} Give the time and {', '.join(schema.known)} in the {last}"
         f"{'' if schema.id is None else ' of each id'}, with the targets empty."
