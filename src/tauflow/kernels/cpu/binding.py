@@ -334,12 +334,24 @@ def _run_on_python_threads(task: Callable[[int], None], indices: Sequence[int]) 
             error = raised
         ended.put(error)
 
-    for index in indices[1:]:
-        inbox.put(partial(work, index))
-    work(indices[0])
-    for error in [ended.get() for _ in indices]:
-        if error is not None:
-            raise error
+    raised: BaseException | None = None
+    begun = 0
+    try:
+        for index in indices[1:]:
+            inbox.put(partial(work, index))
+            begun += 1
+        task(indices[0])
+    except BaseException as error:
+        raised = error
+    while begun:  # whatever came in, as the others use memory that is given back after this
+        try:
+            error_of_other = ended.get()
+            begun -= 1
+            raised = raised or error_of_other
+        except BaseException as error:
+            raised = error
+    if raised is not None:
+        raise raised
 
 
 class _ThreadPool(NamedTuple):
