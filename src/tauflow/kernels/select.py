@@ -62,8 +62,8 @@ from .trace.cuda_graphs import cuda_graph_unsupported_reason, run_cuda_graph
 from .trace.operator import run_traced
 from .trace.traced_kernel import PlannedTrace, is_long, traced_unsupported_reason
 
-_WRITTEN_CELLS = (LSTMCell, CTGRUCell)
-"""Cells whose written loops are faster than their traces in long sequences."""
+_WRITTEN_CELLS = {LSTMCell: lstm_unsupported_reason, CTGRUCell: ct_gru_unsupported_reason}
+"""Cells whose written loops are faster than their traces in long sequences, where they serve."""
 _UNTRACED_CELLS = (LTCCell, LRCCell)  # whose own loops are faster, whatever the size
 _TRACED_IF_LONG: set[type[AbstractCell]] = set()
 """Cells whose matrices take longer in every step of a short sequence than torch's calls."""
@@ -82,11 +82,12 @@ def _is_tracing_profitable(call: KernelCall) -> bool:
     microseconds for a step, its LSTM excepted.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
-        return torch.compiler.is_compiling() and not isinstance(call.cell, _WRITTEN_CELLS)
+        return torch.compiler.is_compiling() and type(call.cell) not in _WRITTEN_CELLS
     is_short_served = is_builtin_cell(call.cell) and type(call.cell) not in _TRACED_IF_LONG
     if not (is_long(call) or is_short_served):  # to find a user's trace takes longer
         return False
-    if not isinstance(call.cell, _WRITTEN_CELLS):
+    find_reason = _WRITTEN_CELLS.get(type(call.cell))
+    if find_reason is None or find_reason(call) is not None:
         return True
     work = len(call.x) * sum(parameter.numel() for parameter in call.cell.parameters())
     return not is_long(call) and work <= _MAX_SHORT_WORK

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tauflow._internal.checks import missing_features_error
 from tauflow.cells.contract_checks import call_initial_state
 from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall, select_kernel
@@ -73,6 +74,8 @@ def explain_call(
     check_dtype_and_device(where, rnn.cell, inputs.x)
     if rnn.cell.uses_observed:
         inputs = infer_observed(inputs)
+    elif inputs.observed is not None:
+        raise missing_features_error(where, rnn.cell)
     starts = None
     if hx is not None:
         starts = resolve_initial_states(where, rnn.each_cell, hx, inputs)

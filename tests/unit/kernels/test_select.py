@@ -13,14 +13,14 @@ from tauflow.kernels.cfc.kernel import run_triton_cfc
 GATED = [LSTMCell, GRUCell, ElmanCell]
 
 
-def call(cell_class, batch: int = 2, mask: bool = False) -> KernelCall:
+def call(cell_class, batch: int = 2, mask: bool = False, steps: int = 5) -> KernelCall:
     cell = cell_class(3, 4)
-    valid = torch.ones(batch, 5, dtype=torch.bool) if mask else None
+    valid = torch.ones(batch, steps, dtype=torch.bool) if mask else None
     return KernelCall(
         cell,
-        torch.zeros(batch, 5, 3),
+        torch.zeros(batch, steps, 3),
         torch.zeros(batch, cell.state_size),
-        torch.ones(batch, 5, 1),
+        torch.ones(batch, steps, 1),
         valid,
     )
 
@@ -65,8 +65,9 @@ def test_double_precision_takes_the_reference(cell):
 
 
 @pytest.mark.parametrize("cell", GATED)
-def test_auto_falls_back_where_the_kernel_objects(cell):
-    assert select_kernel(call(cell, mask=True), "auto").backend == "numba"
+@pytest.mark.parametrize("steps", [5, 64])
+def test_auto_falls_back_where_the_kernel_objects(cell, steps):
+    assert select_kernel(call(cell, mask=True, steps=steps), "auto").backend == "numba"
     assert select_kernel(call(cell, batch=0), "auto") is None
 
 

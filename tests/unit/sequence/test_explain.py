@@ -5,7 +5,7 @@ import torch
 
 import tauflow
 from tauflow.cells.registry import MODELS
-from tauflow.errors import ShapeError
+from tauflow.errors import ArgumentError, ShapeError
 from tauflow.kernels import KernelCall, get_kernels, select_kernel
 
 
@@ -60,3 +60,11 @@ def test_a_backend_that_cannot_serve_is_told_and_wrong_calls_raise():
     assert "BackendError" in explained.kernels[-1].reason
     with pytest.raises(ShapeError):
         rnn.explain(x[..., :3])
+
+
+@pytest.mark.parametrize("name", ["cfc", "gru", "ltc"])
+def test_a_call_that_forward_refuses_is_refused(name):
+    rnn, x = tauflow.build(name, 4, 6), torch.randn(2, 5, 4)
+    for call in (rnn, rnn.explain):
+        with pytest.raises(ArgumentError, match="does not model missing features"):
+            call(x, observed=torch.ones(2, 5, 4, dtype=torch.bool))
