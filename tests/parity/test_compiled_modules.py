@@ -89,7 +89,7 @@ TRACED = sorted(
     entry
     for entry, model in CATALOG.items()
     if any(row.cell is model.cell and row in RECORDED for row in KERNELS)
-    and not issubclass(model.cell, (_WRITTEN_CELLS, PhasedLSTMCell))
+    and not issubclass(model.cell, (*_WRITTEN_CELLS, PhasedLSTMCell))
 )
 
 
