@@ -195,6 +195,39 @@ def test_without_the_result_nothing_is_measured(tmp_path):
         stored.mean("ltc-table-6", "ltc")
 
 
+def test_every_missing_row_is_named_and_what_there_is_is_shown(tmp_path):
+    add_runs(tmp_path, "ltc", [2.0, 2.2])
+    values = {**ROWS["values"], "c": "min(means('ltc-table-6', '{}', ['lstm', 'ct-gru']))"}
+    claim = example(**{**ROWS, "values": values, "measured": "{a:.1f}, {b:.1f}, {c / a:.1f}"})
+    judged_claim = judge_claim(claim, StoredResults(tmp_path, tmp_path))
+    assert judged_claim.missing == "ltc-table-6 has no runs of lstm, ct-gru"
+    assert judged_claim.measured == "2.1, –, –"
+    assert judged_claim.evidence == "1 row of ltc-table-6 (2 seeds)"
+
+
+def test_the_evidence_of_a_verdict_is_named(tmp_path):
+    add_runs(tmp_path, "ltc", [2.0, 2.01, 2.02])
+    add_runs(tmp_path, "lstm", [2.5, 2.51, 2.52, 2.53])
+    judged_claim = judge_claim(example(**ROWS), StoredResults(tmp_path, tmp_path))
+    assert judged_claim.evidence == "2 rows of ltc-table-6 (3 to 4 seeds)"
+    assert f"From {judged_claim.evidence}." in write({"ltc": [judged_claim]})
+
+
+def test_runs_that_failed_or_stopped_early_count_as_diverged(tmp_path):
+    table = load_experiment("ltc-table-6")
+    planned = table.row("ltc-rk4").recipe.epochs
+    for seed, (status, epochs) in enumerate(
+        [("done", planned), ("done", 3), ("failed", 0), ("done", planned)]
+    ):
+        header = make_record_header(
+            make_job(table, table.row("ltc-rk4"), seed), "2026-01-01T00:00:00+00:00"
+        )
+        scores = {"valid": 1.0, "test": 1.0} if status == "done" else {"error": "overflow"}
+        record = RunRecord(**header, status=status, epochs=epochs, **scores)
+        append_record(tmp_path / "ltc-table-6.jsonl", record)
+    assert StoredResults(tmp_path, tmp_path).diverged("ltc-table-6", "ltc-rk4") == 0.5
+
+
 def test_reasons_are_filled_in_and_decide_nothing(tmp_path):
     """What only a reason reads explains: too few runs of it do not take the verdict away."""
     write_study(tmp_path, slow=10, fast=1)
@@ -330,7 +363,7 @@ def test_numbers_that_cannot_be_traced_are_marked(tmp_path):
 def test_verdicts_of_tests_say_so():
     proof = example(holds="", in_part="", command="", verdict="holds", test="a.py::b", values={})
     page = write({"ltc": [judge_claim(replace(proof, measured="equal"), STORED)]})
-    assert "| holds, by proof |" in page
+    assert "| holds, by test |" in page
 
 
 def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):

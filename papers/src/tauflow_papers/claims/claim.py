@@ -1,6 +1,7 @@
 """Claims of the papers, as TOML files hold them, and the verdict that stored results give."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
@@ -10,8 +11,8 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.runs.toml_files import parse_toml
 
-from .expression import evaluate, fill_in, move_bounds
-from .stored import MissingResultError, StoredResults
+from .expression import evaluate, fill_in, is_all_missing, list_calls, move_bounds, uses_any
+from .stored import MissingResultError, StoredResults, format_missing
 
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
 UNAVAILABLE, UNMEASURED = "cannot be measured", "not measured yet"
@@ -91,11 +92,12 @@ class JudgedClaim:
         measured: what was measured, in words and numbers; empty if nothing was.
         verdict: by the claim's rule, if it has one and the results are there, else as typed.
         reason: the claim's, filled in; empty where the results for it are not there.
-        missing: the result that a rule needs and that is not stored; empty if all are.
+        missing: the results that a rule needs and that are not stored; empty if all are.
         lacks: what the rows that were read lack for a verdict, as ``papers/PROTOCOL.md`` says.
         untraced: whether a number comes from sources that are not available any more.
         has_bounds: whether the rule compares with numbers of ours.
         depends: whether another verdict follows if one of these is moved by a fifth.
+        evidence: what the measurement was read from, with the number of seeds.
     """
 
     claim: Claim
@@ -107,6 +109,7 @@ class JudgedClaim:
     untraced: bool = False
     has_bounds: bool = False
     depends: bool = False
+    evidence: str = ""
 
 
 def load_claims(paper: str | None = None) -> dict[str, tuple[Claim, ...]]:
@@ -158,16 +161,18 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     Raises:
         SpecificationError: an expression is wrong.
     """
-    values: dict[str, Any] = {}
-    stored.forget()
-    try:
-        for name, text in claim.values.items():
-            values[name] = evaluate(text, stored.functions, values)
-    except MissingResultError as error:
-        return JudgedClaim(claim, "", claim.verdict or UNMEASURED, missing=str(error))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
-    measured = fill_in(claim.measured, stored.functions, values)
+    values, missing = _compute_values(claim, stored)
+    measured = fill_in(claim.measured, stored.functions, values, missing)
+    evidence = describe_sources(stored.sources)
+    if missing:
+        return JudgedClaim(
+            claim,
+            "" if is_all_missing(claim.measured, missing) else measured,
+            claim.verdict or UNMEASURED,
+            missing=format_missing(error for errors in missing.values() for error in errors),
+            untraced=stored.untraced,
+            evidence=evidence,
+        )
 
     def decide(holds: str, in_part: str) -> str:
         verdict = claim.verdict or FAILS
@@ -182,7 +187,14 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     depends = any(decide(*rules) != verdict for rules in others)
     lacks = _describe_lacks(stored.incomplete)
     if claim.holds and lacks:
-        return JudgedClaim(claim, measured, UNMEASURED, lacks=lacks, untraced=stored.untraced)
+        return JudgedClaim(
+            claim,
+            measured,
+            UNMEASURED,
+            lacks=lacks,
+            untraced=stored.untraced,
+            evidence=evidence,
+        )
     untraced = stored.untraced
     try:
         reason = fill_in(claim.reason, stored.functions, values)
@@ -196,7 +208,59 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
         untraced=untraced,
         has_bounds=bool(others),
         depends=depends,
+        evidence=evidence,
     )
+
+
+def _compute_values(
+    claim: Claim, stored: StoredResults
+) -> tuple[dict[str, Any], dict[str, list[MissingResultError]]]:
+    """Return a claim's values by name, and of the others what is not stored."""
+    values: dict[str, Any] = {}
+    missing: dict[str, list[MissingResultError]] = {}
+    stored.forget()
+    for name, text in claim.values.items():
+        try:
+            if uses_any(text, missing):
+                missing[name] = []
+            else:
+                values[name] = evaluate(text, stored.functions, values)
+        except MissingResultError:
+            missing[name] = _list_missing(text, stored, values)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
+    return values, missing
+
+
+def _list_missing(
+    text: str, stored: StoredResults, values: Mapping[str, Any]
+) -> list[MissingResultError]:
+    """Return all that an expression reads and that is not stored."""
+    missing = []
+    for call in list_calls(text):
+        with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
+            try:
+                evaluate(call, stored.functions, values)
+            except MissingResultError as error:
+                missing.append(error)
+    return missing
+
+
+def describe_sources(sources: Mapping[str, Mapping[str, int | None]]) -> str:
+    """Say what a measurement was read from, with seeds and numbers of networks."""
+    texts = []
+    for source, names in sources.items():
+        if source in ("studies", "figures"):
+            kind = {"studies": "study", "figures": "figure"}[source]
+            for name, networks in names.items():
+                count = "" if networks is None else f" ({format_count(networks, 'network')} a kind)"
+                texts.append(f"{kind} {name}{count}")
+            continue
+        seeds = sorted({count or 0 for count in names.values()})
+        counted = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
+        seeds_text = format_count(seeds[0], "seed") if len(seeds) == 1 else f"{counted} seeds"
+        texts.append(f"{format_count(len(names), 'row')} of {source} ({seeds_text})")
+    return "; ".join(texts)
 
 
 def _describe_lacks(incomplete: Mapping[str, str]) -> str:

@@ -7,10 +7,11 @@ An expression is a part of Python's: numbers, texts, names, arithmetic, comparis
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tauflow.errors import SpecificationError
+from tauflow.runs.report.metric_format import DASH
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -32,6 +33,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
 }
 _EXACT = (ast.Eq, ast.NotEq)
+_FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 
 
 def evaluate(
@@ -55,18 +57,40 @@ def evaluate(
 
 
 def fill_in(
-    text: str, functions: Mapping[str, Callable[..., Any]], names: Mapping[str, Any]
+    text: str,
+    functions: Mapping[str, Callable[..., Any]],
+    names: Mapping[str, Any],
+    missing: Collection[str] = (),
 ) -> str:
     """Return a text with every ``{expression:format}`` in it evaluated and formatted.
 
-    Booleans are "yes" or "no".
+    Booleans are "yes" or "no"; expressions of a name that is missing are dashes.
     """
 
     def show(match: re.Match[str]) -> str:
+        if uses_any(match[1], missing):
+            return DASH
         value = evaluate(match[1], functions, names)
         return ("no", "yes")[value] if isinstance(value, bool) else format(value, match[2] or "")
 
-    return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", show, text)
+    return _FIELD.sub(show, text)
+
+
+def is_all_missing(text: str, missing: Collection[str]) -> bool:
+    """Whether no ``{expression:format}`` of a text can be filled in."""
+    return all(uses_any(match[1], missing) for match in _FIELD.finditer(text))
+
+
+def uses_any(text: str, names: Collection[str]) -> bool:
+    """Whether an expression uses one of some names."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return any(isinstance(node, ast.Name) and node.id in names for node in nodes)
+
+
+def list_calls(text: str) -> list[str]:
+    """Return the calls of functions in an expression, as expressions, each after what it is in."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return [ast.unparse(node) for node in nodes if isinstance(node, ast.Call)]
 
 
 def move_bounds(text: str, share: float = 0.2) -> list[str]:

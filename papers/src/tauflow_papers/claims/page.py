@@ -17,7 +17,8 @@ What five papers claim, and what was measured here. Every number of a measuremen
 stored results when this page is written. The verdict follows from them by a rule, and from
 [the protocol](../papers/PROTOCOL.md): where a row that a rule reads has fewer than three seeds, or
 fewer epochs or settings than the paper's, the claim is not measured yet, and the page says what is
-missing. "By proof" marks verdicts that a test of the repository gives. {UNTRACED_NOTE}
+missing. "By test" marks verdicts that a test of the repository gives. After "From" stand the rows,
+studies and figures that were read, with the number of seeds. {UNTRACED_NOTE}
 `tauflow claims PAPER` prints the same from any folder.
 
 <!-- written by `tauflow claims --page docs/claims.md`; do not edit -->
@@ -72,7 +73,8 @@ def count_dependent(judged: Sequence[JudgedClaim]) -> str:
     changed = sum(claim.depends for claim in bounded)
     return (
         f"{format_count(len(bounded), 'verdict')} came from rules with bounds; {changed} of them "
-        f"would change if a bound were moved by a fifth, and are marked {_DEPENDS}."
+        "would change if a bound were moved by a fifth (between a half and 1 by a fifth of its "
+        f"distance to 1), and are marked {_DEPENDS}."
     )
 
 
@@ -85,8 +87,10 @@ def make_cells(judged: JudgedClaim) -> tuple[str, ...]:
         reasons.append(f"A verdict needs more of {judged.lacks}.")
     elif not judged.missing and judged.reason:
         reasons.append(judged.reason)
-    by_proof = claim.test and not claim.holds and judged.verdict in VERDICTS[:3]
-    mark = ", by proof" if by_proof else f" {_DEPENDS}" if judged.depends else ""
+    if judged.evidence and judged.measured:
+        reasons.append(f"From {judged.evidence}.")
+    by_test = claim.test and not claim.holds and judged.verdict in VERDICTS[:3]
+    mark = ", by test" if by_test else f" {_DEPENDS}" if judged.depends else ""
     return (
         claim.says,
         claim.where,
@@ -107,7 +111,7 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
     old = {}
     for line in before.splitlines():
         cells = line.strip("| ").split(" | ")
-        verdict = cells[0].removesuffix(", by proof").removesuffix(f" {_DEPENDS}")
+        verdict = cells[0].removesuffix(", by test").removesuffix(f" {_DEPENDS}")
         if len(cells) >= 3 and verdict in VERDICTS:
             old[cells[1]] = verdict
     rows = []

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -14,17 +14,19 @@ from tauflow.errors import SpecificationError
 from tauflow.runs.results import DONE
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.report.protocol import (
+    AGREES,
     LEVEL,
     MIN_SEEDS,
+    UNDECIDED,
     correct_by_holm,
     find_missing,
     is_ahead,
 )
 from tauflow_papers.experiments.report.results_summary import TableSummary, summarize_table
-from tauflow_papers.experiments.report.row_summary import RowSummary, find_fastest_epoch
+from tauflow_papers.experiments.report.row_summary import RowSummary
 from tauflow_papers.experiments.report.row_verdicts import find_row_missing
 from tauflow_papers.experiments.run.provenance import find_untraced, is_untraced
-from tauflow_papers.experiments.run.result_file import read_records
+from tauflow_papers.experiments.run.result_file import find_divergence, read_records
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
 STUDIES_FOLDER = "claims"
@@ -32,14 +34,38 @@ STUDIES_FOLDER = "claims"
 
 
 class MissingResultError(Exception):
-    """A result that an expression reads is not stored."""
+    """A result that an expression reads is not stored.
+
+    Args:
+        lack: such as ``"ltc-table-6 has no runs of"``, or the whole of it.
+        what: what follows, such as rows.
+    """
+
+    def __init__(self, lack: str, *what: str) -> None:
+        super().__init__(lack, *what)
+        self.lack, self.what = lack, what
+
+    def __str__(self) -> str:
+        return format_missing([self])
+
+
+def format_missing(errors: Iterable[MissingResultError]) -> str:
+    """Say in one line what is not stored."""
+    lacks: dict[str, list[str]] = {}
+    for error in errors:
+        lacks.setdefault(error.lack, []).extend(error.what)
+    return "; ".join(
+        f"{lack} {', '.join(dict.fromkeys(what))}".rstrip() for lack, what in lacks.items()
+    )
 
 
 class StoredResults:
     """What is stored in a folder of results and a folder of figures.
 
     ``incomplete`` gathers the rows that were read and what each lacks for a verdict, ``untraced``
-    whether any number read comes from sources that are gone; :meth:`forget` clears both.
+    whether any number read comes from sources that are gone, and ``sources`` what was read: the
+    seeds of rows by table, and the networks of studies and seeds of figures, if they have any.
+    :meth:`forget` clears all of it.
 
     Args:
         results_dir: with the runs of tables, and the studies' numbers.
@@ -50,11 +76,12 @@ class StoredResults:
         self.results_dir, self.figures_dir = results_dir, figures_dir
         self.incomplete: dict[str, str] = {}
         self.untraced = False
+        self.sources: dict[str, dict[str, int | None]] = {}
         self._read_table = lru_cache(maxsize=None)(self._read_table_once)
 
     def forget(self) -> None:
         """Begin with a new claim."""
-        self.incomplete, self.untraced = {}, False
+        self.incomplete, self.untraced, self.sources = {}, False, {}
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -66,13 +93,15 @@ class StoredResults:
             "means": self.means,
             "valid": self.valid,
             "valids": self.valids,
+            "highest_valid": self.highest_valid,
             "last_epoch": self.last_epoch,
             "parameters": self.parameters,
-            "seconds": self.seconds,
+            "diverged": self.diverged,
             "best_epoch": self.best_epoch,
             "published": self.published,
             "published_minutes": self.published_minutes,
             "judgement": self.judgement,
+            "agrees": self.agrees,
             "ahead": self.ahead,
             "lowest_valid": self.lowest_valid,
             "measured": self.measured,
@@ -100,7 +129,7 @@ class StoredResults:
 
     def means(self, table: str, row: str, over: Sequence[str | int]) -> dict[str, float]:
         """Return the means of several rows, as :meth:`valids` does validation scores."""
-        return {str(value): self.mean(table, row.format(value)) for value in over}
+        return self._read_each(self.mean, table, row, over)
 
     def spread(self, table: str, row: str) -> float:
         """Return their standard deviation, of the sample."""
@@ -122,7 +151,11 @@ class StoredResults:
             row: a name with braces, such as ``d-gnode-tau-{}``.
             over: what the braces stand for.
         """
-        return {str(value): self.valid(table, row.format(value)) for value in over}
+        return self._read_each(self.valid, table, row, over)
+
+    def highest_valid(self, table: str, row: str) -> float:
+        """Return the highest of their validation scores."""
+        return max(r.valid for r in self._read_row(table, row).records if r.valid is not None)
 
     def last_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' test scores in the last epoch."""
@@ -135,11 +168,18 @@ class StoredResults:
         assert count is not None, f"{table}, {row} has runs without a number of parameters"
         return count
 
-    def seconds(self, table: str, row: str) -> float:
-        """Return the seconds of an epoch of the fastest run."""
-        seconds = find_fastest_epoch(self._find_row(table, row).records)
-        assert seconds is not None, f"{table}, {row} has no run with times"
-        return seconds
+    def diverged(self, table: str, row: str) -> float:
+        """Return the share of a row's runs that diverged, of those that ended or failed so."""
+        records, _ = read_records(self.results_dir / f"{table}.jsonl")
+        load_experiment(table).row(row)
+        runs = {r.seed: r for r in records if r.row == row}
+        if not runs:
+            raise MissingResultError(f"{table} has no runs of", row)
+        if missing := find_missing(len(runs), epochs=True, settings=True):
+            self.incomplete[f"{table}, {row}"] = missing
+        self.untraced |= bool(find_untraced(list(runs.values()), self.results_dir))
+        self.sources.setdefault(table, {})[row] = len(runs)
+        return fmean(r.status != DONE or find_divergence(r) is not None for r in runs.values())
 
     def best_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' highest test scores of any epoch."""
@@ -183,6 +223,13 @@ class StoredResults:
         """Return how the report judges a row."""
         return self._find_row(table, row).judgement
 
+    def agrees(self, table: str, row: str) -> bool:
+        """Return whether the report finds a row as published; without a decision it is missing."""
+        entry = self._read_row(table, row)
+        if entry.judgement == UNDECIDED:
+            self.incomplete[f"{table}, {row}"] = "undecided by the test of the protocol"
+        return entry.judgement == AGREES
+
     def lowest_valid(self, table: str, row: str) -> float:
         """Return the lowest validation score of any run of a row, whatever its setting."""
         entry = self._find_row(table, row)
@@ -208,17 +255,19 @@ class StoredResults:
         records, _ = read_records(path)
         done = [r for r in records if r.row == row and r.status == DONE]
         if not done:
-            raise MissingResultError(f"{path.name} has no runs of {row}")
+            raise MissingResultError(f"{path.stem} has no runs of", row)
         missing = find_missing(len(done), epochs=True, settings=True)
         if missing:
             self.incomplete[f"{path.stem}, {row}"] = missing
         self.untraced |= bool(find_untraced(done, self.results_dir))
+        self.sources.setdefault(path.stem, {})[row] = len(done)
         return fmean(r.test for r in done if r.test is not None)
 
     def found(self, figure: str, *path: str) -> Any:
         """Return a finding of a figure, by the keys that lead to it."""
         record = self._read_json(self.figures_dir / f"{figure}.json")
         self.untraced |= self._is_untraced(record)
+        self.sources.setdefault("figures", {})[figure] = None
         return _follow(record["findings"], path, f"figure {figure}")
 
     def medians(self, figure: str, column: str, by: str, **fixed: str) -> dict[str, float]:
@@ -240,18 +289,35 @@ class StoredResults:
                     groups.setdefault(entry[by], []).append(float(entry[column]))
         if not groups:
             raise SpecificationError(f"{path.name} has no rows with {fixed}.")
+        self.sources.setdefault("figures", {})[figure] = None
         return {name: median(v for v in g if math.isfinite(v)) for name, g in groups.items()}
 
     def study(self, name: str, *path: str) -> Any:
         """Return a number of a study, by the keys that lead to it; infinity if it overflew."""
         record = self._read_json(self.results_dir / STUDIES_FOLDER / f"{name}.json")
         self.untraced |= self._is_untraced(record)
-        if (seeds := record.get("networks")) is not None and seeds < MIN_SEEDS:
+        seeds = record.get("networks")
+        self.sources.setdefault("studies", {})[name] = seeds
+        if seeds is not None and seeds < MIN_SEEDS:
             self.incomplete[f"study {name}"] = (
                 f"{seeds} of {format_count(MIN_SEEDS, 'trained network')} of a kind"
             )
         value = _follow(record["numbers"], path, f"study {name}")
         return math.inf if value is None else value
+
+    def _read_each(
+        self, read: Callable[[str, str], float], table: str, row: str, over: Sequence[str | int]
+    ) -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        missing: list[str] = []
+        for value in map(str, over):
+            try:
+                numbers[value] = read(table, row.format(value))
+            except MissingResultError as error:
+                missing += error.what
+        if missing:
+            raise MissingResultError(f"{table} has no runs of", *missing)
+        return numbers
 
     def _read_row(self, table: str, row: str) -> RowSummary:
         """Return a row whose scores decide, and note what it lacks."""
@@ -264,8 +330,9 @@ class StoredResults:
         load_experiment(table).row(row)  # refuses an unknown one
         entries = {entry.row.name: entry for entry in self._read_table(table).measured}
         if row not in entries:
-            raise MissingResultError(f"{table} has no runs of {row}")
+            raise MissingResultError(f"{table} has no runs of", row)
         self.untraced |= bool(entries[row].untraced)
+        self.sources.setdefault(table, {})[row] = entries[row].seeds[0]
         return entries[row]
 
     def _read_table_once(self, table: str) -> TableSummary:
@@ -299,6 +366,6 @@ def count_wins(values: Mapping[str, float], *others: Mapping[str, float]) -> int
 def _follow(value: Any, path: tuple[str, ...], source: str) -> Any:
     for key in path:
         if key not in value:
-            raise MissingResultError(f"{source} has no {', '.join(path)}")
+            raise MissingResultError(f"{source} has no", ", ".join(path))
         value = value[key]
     return value

@@ -47,6 +47,7 @@ STUDIES: Registry[Study] = Registry(
         "complexity": Study("time over length and solver steps", speed.measure_growth, 1.0),
         "disk": Study("a gnODE trained on a disk, on other shapes", memories.test_disk, 12.0),
         "driving": Study("lane keeping in a closed loop", driving.drive, 20.0),
+        "epochs": Study("an epoch of rows of tables", speed.time_epochs, 1.0),
         "gradients": Study(
             "how far errors flow back, by BPTT and by the adjoint", gradients.measure, 0.5
         ),

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from tauflow.models.registry import WHOLE_MODELS
 from tauflow.sequence import SequenceModule, build
 from tauflow_papers.claims.stored import compute_exponent
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.run.time_estimate import estimate_row
 
 _BATCH, _STEPS, _FEATURES, _NEURONS = 32, 64, 18, 64
 _ADAPTIVE: dict[str, Any] = {"solver": "dopri5", "rtol": 1e-3, "atol": 1e-4}
@@ -98,6 +100,39 @@ def _time_jobs(jobs: Mapping[str, Job], rounds: int = _ROUNDS) -> dict[str, floa
             job()
             best[name] = min(best[name], 1e3 * (time.process_time() - started))
     return {name: round(value, 3) for name, value in best.items()}
+
+
+# --- epochs ----------------------------------------------------------------------------------
+
+_ROWS: Mapping[str, Sequence[str]] = {
+    "cfc-table-4": ("cfc/event", "ode-rnn/event", "ct-rnn/event"),
+    "cfc-table-5": (
+        *("cfc", "gru-d/observed", "phased-lstm", "ode-rnn/observed"),
+        "latent-ode-ode/observed",
+    ),
+    "cfc-table-7": ("cfc", "ode-rnn", "ct-rnn", "ltc"),
+    "ltc-table-6": ("ltc", "ltc-rk4", "neural-ode"),
+}
+
+
+def time_epochs() -> dict[str, Any]:
+    """Time an epoch of rows of tables, all on one machine and with one version.
+
+    Returns:
+        Seconds of the processor, with one thread, by table and row, from a few batches.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {
+            table: {
+                row: round(estimate_row(experiment, experiment.row(row)).epoch, 3) for row in rows
+            }
+            for table, rows in _ROWS.items()
+            for experiment in (load_experiment(table),)
+        }
+    finally:
+        torch.set_num_threads(threads)
 
 
 # --- growth ----------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ def judge_rows(
 
 def find_row_missing(entry: RowSummary) -> str:
     """Say what a row of ours lacks to be compared with others; nothing if it has all."""
+    if entry.judged.verdict == UNMEASURED:
+        return entry.judged.why
     return find_missing(
         entry.seeds[0], epochs=not entry.few_epochs, settings=not entry.few_settings
     )
