@@ -33,7 +33,6 @@ name = "gru"
 title = "GRU"
 model = { cell = "gru" }
 published = { mean = 0.5, std = 0.1, n = 5 }
-accept = { max = 100.0 }
 
 [[row]]
 name = "elman"

@@ -6,6 +6,7 @@ from tauflow.runs.report.page import make_run_page
 from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown
+from tauflow_papers.experiments.report.results_summary import describe_verdicts
 from tauflow_papers.experiments.run.reproduce import collect
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.experiments.spec.load import load_experiment
@@ -68,7 +69,8 @@ def records():
 def shown(folder):
     """Read a results file and make of it what commands print."""
     grid = collect(experiment(), epochs=3, results_dir=folder)
-    return table.tabulate_lines(table.make_lines(grid))[1], make_grid_markdown(grid)
+    cells = table.tabulate_lines(table.make_lines(grid), describe_verdicts(grid))
+    return cells[1], make_grid_markdown(grid)
 
 
 def test_what_is_damaged_is_shown_when_whole(tmp_path):

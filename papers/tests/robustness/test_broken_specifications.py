@@ -11,6 +11,7 @@ from survive import seeds, survives
 from tauflow.errors import TauflowError
 from tauflow.runs.toml_files import tomllib
 from tauflow_papers.experiments import list_experiments, load_experiment
+from tauflow_papers.experiments.report.results_summary import describe_verdicts
 from tauflow_papers.experiments.report.table import make_caption, make_lines, tabulate_lines
 from tauflow_papers.experiments.run.reproduce import collect
 from tauflow_papers.experiments.run.row_jobs import make_job
@@ -30,7 +31,7 @@ def used(experiment, folder):
     """Do with an experiment what needs no training."""
     grid = collect(experiment, results_dir=folder)
     jobs = [make_job(experiment, row, 0).hash for row in experiment.rows if row.model is not None]
-    return tabulate_lines(make_lines(grid)), make_caption(grid), jobs
+    return tabulate_lines(make_lines(grid), describe_verdicts(grid)), make_caption(grid), jobs
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -8,6 +8,7 @@ from tauflow._internal.sanitize import format_count, replace_control_characters
 from tauflow.cli.output import print_line, print_table
 from tauflow_papers.experiments import collect, list_experiments, load_experiment
 from tauflow_papers.experiments.report import table
+from tauflow_papers.experiments.report.results_summary import describe_verdicts
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.run_jobs import Outcome
 from tauflow_papers.experiments.spec.experiment import READY
@@ -19,7 +20,7 @@ EXIT_UNFINISHED = 75
 def print_grid(grid: Grid) -> None:
     """Print ours beside published."""
     print_table(
-        *table.tabulate_lines(table.make_lines(grid)),
+        *table.tabulate_lines(table.make_lines(grid), describe_verdicts(grid)),
         title=grid.experiment.title,
         caption=table.make_caption(grid),
         numbers=table.NUMBER_COLUMNS,

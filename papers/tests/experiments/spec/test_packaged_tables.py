@@ -158,7 +158,7 @@ def test_hourly_power_is_trained_as_published_power_and_has_no_published_number(
         assert (hourly.part.dataset, hourly.part.options) == ("power-hourly", {})
         assert (hourly.published.mean, hourly.published.absent) == (None, "not in the paper")
         assert "Not the published data" in hourly.note
-        same = ("title", "loss", "metric", "model", "recipe", "search", "accept")
+        same = ("title", "loss", "metric", "model", "recipe", "search")
         assert [getattr(hourly, name) for name in same] == [getattr(row, name) for name in same]
 
 

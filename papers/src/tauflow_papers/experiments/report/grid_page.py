@@ -21,6 +21,7 @@ from tauflow_papers.experiments.spec.experiment import Row
 from . import table
 from .baseline_scores import BASELINES_FILE, describe_baselines, read_baseline_scores
 from .finished_runs import describe_environment, load_trained_model
+from .results_summary import describe_verdicts
 
 
 def write_grid_reports(grid: Grid, places: Paths) -> tuple[Path, Path]:
@@ -49,7 +50,8 @@ def make_grid_markdown(grid: Grid, below: Sequence[str] = ()) -> str:
     """Return the table in Markdown, with lines below it, caption, notes and environment."""
     experiment, entries = grid.experiment, table.make_lines(grid)
     lines = [f"# {experiment.title}", "", experiment.source, ""]
-    lines += format_markdown_table(*table.tabulate_lines(entries), table.NUMBER_COLUMNS)
+    cells = table.tabulate_lines(entries, describe_verdicts(grid))
+    lines += format_markdown_table(*cells, table.NUMBER_COLUMNS)
     lines += [text for line in below for text in ("", line)]
     lines += ["", table.make_caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
@@ -62,7 +64,7 @@ def _make_grid_page(grid: Grid, places: Paths) -> Page:
     runs = [(row, records) for row in experiment.rows if (records := grid.get_runs(row))]
     kinds = {True: "ours", False: "absent"}
     entries = table.make_lines(grid)
-    headers, rows = table.tabulate_lines(entries)
+    headers, rows = table.tabulate_lines(entries, describe_verdicts(grid))
     return Page(
         title=experiment.title,
         source=experiment.source,

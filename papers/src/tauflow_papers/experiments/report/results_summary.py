@@ -188,6 +188,21 @@ def summarize_table(experiment: Experiment, results_dir: Path) -> TableSummary:
     return _summarize_table(experiment, results_dir, records, {}, (), {}, tuple(over_splits))
 
 
+def describe_verdicts(grid: Grid) -> list[str]:
+    """Return the verdict of each row of a table, and what one lacks that has none."""
+    experiment = grid.experiment
+    splits: Sequence[VariationRuns] = ()
+    if experiment.judged_over and grid.results_dir is not None:
+        splits, _ = read_variations(experiment, grid.results_dir, ())
+    entries = [_summarize_row(grid, row) for row in experiment.rows]
+    return [
+        f"{judged.verdict} ({judged.why})"
+        if judged.verdict == UNMEASURED
+        else judged.verdict or metric_format.DASH
+        for judged in judge_rows(experiment, entries, splits)
+    ]
+
+
 def _find_documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]:
     """Return the Markdown files that are not a table's own, nor this report."""
     names = [path.relative_to(results_dir).as_posix() for path in results_dir.rglob("*.md")]

@@ -269,7 +269,7 @@ def _make_markdown_table(summary: TableSummary) -> list[str]:
 
 def _make_caption(summary: TableSummary) -> str:
     """Return what a table's caption says beyond the legend of the report."""
-    return table.make_caption(summary.grid).split(" Δ / σ")[0].replace(" (runs)", "")
+    return table.describe_scores(summary.grid).replace(" (runs)", "")
 
 
 def _collect_table_records(summary: TableSummary) -> list[RunRecord]:

@@ -58,12 +58,8 @@ class TableLine:
         model: the model as the paper calls it, with its part.
         published: mean ± std (n).
         ours: mean ± std (n), or why no runs are shown.
-        difference: (ours - published mean) / published std.
         epochs: run / published.
         time: wall time of a run.
-        verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
-            without a bound, after fewer epochs than published, or before all settings of a search
-            were tried.
         settings: what a search chose, and of how many; ``""`` without one.
         best: mean ± std of the runs' best test scores of any epoch; ``""`` where the experiment
             does not show them.
@@ -73,16 +69,15 @@ class TableLine:
     model: str
     published: str
     ours: str
-    difference: str
     epochs: str
     time: str
-    verdict: str
     settings: str
     best: str
     note: str
 
 
-HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
+HEADERS = ("model", "published", "ours", "epochs", "time per run")
+VERDICT_HEADER = "verdict"
 LOOKS_AHEAD_NOTE = (
     "'looks ahead': an output depends on later samples too, through the inputs or the network; "
     "with a target at every step this is not a forecast."
@@ -91,7 +86,7 @@ BEST_EPOCH_NOTE = (
     "Best epoch: the mean of each run's best test score after any epoch, which is known only "
     "afterwards; the published scores may be of that kind."
 )
-NUMBER_COLUMNS = range(1, 6)
+NUMBER_COLUMNS = range(1, 5)
 """Columns that hold numbers."""
 OPTIONAL_COLUMNS = {"settings": "settings", "best": "best epoch"}
 """Headings of columns that only some tables have, by the name of the line's field."""
@@ -186,7 +181,7 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     if ours is None:
         missing = "not run" if row.status == READY else row.status
         return TableLine(
-            *(format_row_title(row), theirs, missing, DASH, DASH, DASH, DASH),
+            *(format_row_title(row), theirs, missing, DASH, DASH),
             settings="",
             best="",
             note=_join_notes(notes),
@@ -196,23 +191,16 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     if ours.diverged:
         ends = ", ".join(map(str, ours.diverged))
         notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
-    difference = DASH
-    if published.std and published.mean is not None and not row.unlike:
-        difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
     return TableLine(
         model=format_row_title(row),
         published=theirs,
         ours=format_mean_std(ours.mean, ours.std, None, row.metric)
         + f" {UNTRACED_MARK}" * bool(grid.count_untraced(row))
         + f" ({ours.n})",
-        difference=difference,
         epochs=f"{ours.epochs} / {row.recipe.epochs}"
         + " (fewer)" * few
         + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
         time=format_duration(ours.seconds),
-        verdict=DASH
-        if few or grid.count_tried_settings(row) < len(row.search)
-        else _format_acceptance(row, ours.mean),
         settings=_describe_chosen_setting(grid, row),
         best=_format_best_epoch(grid, row),
         note=_join_notes(notes),
@@ -246,13 +234,6 @@ def _describe_chosen_setting(grid: Grid, row: Row) -> str:
 
 def _join_notes(notes: Sequence[str]) -> str:
     return "; ".join(notes).replace(".; ", "; ")
-
-
-def _format_acceptance(row: Row, ours: float) -> str:
-    if row.accept is None:
-        return DASH
-    answer = "yes" if row.accept.holds(ours, row.published.mean) else "no"
-    return f"{answer} ({row.accept})"
 
 
 def format_row_title(row: Row) -> str:
@@ -289,14 +270,21 @@ def get_optional_columns(lines: Sequence[TableLine]) -> dict[str, list[str]]:
     return {heading: cells for heading, cells in cells_by_heading.items() if set(cells) != {DASH}}
 
 
-def tabulate_lines(lines: Sequence[TableLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings of columns and the cells of lines; the verdicts are the last column."""
+def tabulate_lines(
+    lines: Sequence[TableLine], verdicts: Sequence[str]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings of columns and the cells of lines; the verdicts are the last column.
+
+    Args:
+        lines: of a table.
+        verdicts: of its rows.
+    """
     more = get_optional_columns(lines)
-    rows = []
-    for line, *cells in zip(lines, *more.values(), strict=True):
-        *first, verdict = astuple(line)[: len(HEADERS)]
-        rows.append((*first, *cells, verdict))
-    return (*HEADERS[:-1], *more, HEADERS[-1]), rows
+    rows = [
+        (*astuple(line)[: len(HEADERS)], *cells)
+        for line, *cells in zip(lines, *more.values(), verdicts, strict=True)
+    ]
+    return (*HEADERS, *more, VERDICT_HEADER), rows
 
 
 def _describe_metrics(grid: Grid) -> str:
@@ -313,18 +301,22 @@ def _describe_metrics(grid: Grid) -> str:
     )
 
 
-def make_caption(grid: Grid) -> str:
-    """Say what the columns mean."""
+def describe_scores(grid: Grid) -> str:
+    """Say what the numbers of a table are."""
     ddof = grid.experiment.ddof
     kind = "population" if ddof == 0 else "sample"
     if grid.experiment.command is not None:
         return f"Not trained. The numbers come from: {grid.experiment.command}"
     return (
-        (
-            f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
-            f"Our deviation is the {kind}'s (ddof {ddof}). "
-            "Δ / σ is our mean minus the published one, in published deviations."
-        )
+        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
+        f"Our deviation is the {kind}'s (ddof {ddof})."
+    )
+
+
+def make_caption(grid: Grid) -> str:
+    """Say what the columns mean."""
+    return (
+        describe_scores(grid)
         + f" {BEST_EPOCH_NOTE}" * grid.experiment.best_epoch
         + f" {LOOKS_AHEAD_NOTE}" * (not all(map(is_causal, grid.experiment.rows)))
         + f" {UNTRACED_NOTE}" * any(map(grid.count_untraced, grid.experiment.rows))

@@ -76,35 +76,6 @@ class Published:
 
 
 @dataclass(frozen=True)
-class AcceptanceBound:
-    """When our mean over seeds counts as a reproduction.
-
-    Args:
-        max: at most this.
-        min: at least this.
-        abs: at most this far from the published mean.
-    """
-
-    max: float | None = None
-    min: float | None = None
-    abs: float | None = None
-
-    def holds(self, ours: float, published: float | None) -> bool:
-        """Whether ``ours`` passes every bound that is set."""
-        near = self.abs is None or (published is not None and abs(ours - published) <= self.abs)
-        return (
-            near
-            and (self.max is None or ours <= self.max)
-            and (self.min is None or ours >= self.min)
-        )
-
-    def __str__(self) -> str:
-        signs = {"max": "≤ ", "min": "≥ ", "abs": "published ± "}
-        bounds = {name: getattr(self, name) for name in signs}
-        return ", ".join(f"{signs[k]}{v:g}" for k, v in bounds.items() if v is not None)
-
-
-@dataclass(frozen=True)
 class Setting:
     """One of the settings among which a row chooses the best.
 
@@ -139,7 +110,6 @@ class Row:
         search_part: the data set on which they are tried; by default the row's own.
         planned: name of the model that is still missing, else ``None``.
         untrained: why there is nothing to train, else ``None``.
-        accept: when our number counts as reproduced.
         note: what a reader must know about this row.
         unlike: why our number cannot be judged by the paper's, if it cannot: another protocol.
     """
@@ -156,7 +126,6 @@ class Row:
     search_part: DatasetSpec | None = None
     planned: str | None = None
     untrained: str | None = None
-    accept: AcceptanceBound | None = None
     note: str = ""
     unlike: str = ""
 

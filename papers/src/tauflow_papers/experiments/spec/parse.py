@@ -14,7 +14,7 @@ from tauflow.models.spec import ModelSpec
 from tauflow.runs.job import DatasetSpec
 from tauflow.training.recipe import Recipe
 
-from .experiment import AcceptanceBound, Experiment, Published, Row, Setting
+from .experiment import Experiment, Published, Row, Setting
 from .grid import enumerate_points, format_label, nest_settings
 
 TomlTable = Mapping[str, Any]
@@ -30,9 +30,9 @@ _PART_KEYS = (
 )
 _ROW_KEYS = (
     *("name", "title", "planned", "untrained", "note", "unlike", "parts", "model"),
-    *("recipe", "recipe_from", "published", "accept", "at", "sweep", "search", "like"),
+    *("recipe", "recipe_from", "published", "at", "sweep", "search", "like"),
 )
-_AT_KEYS = ("model", "recipe", "search", "accept", "note")
+_AT_KEYS = ("model", "recipe", "search", "note")
 _NUMBER = (int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "chance", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
@@ -44,7 +44,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("split_option", "judged_over"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
     **dict.fromkeys(("untrained", "figure", "pack_code", "like", "unlike"), (str,)),
-    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
+    **dict.fromkeys(("model", "recipe", "recipes", "published"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
     **dict.fromkeys(("row", "part", "parts", "notes", "runs_of", "headlines"), (list,)),
 }
@@ -271,7 +271,6 @@ def _build_row(entry: TomlTable, table: TomlTable, part: TomlTable, where: str) 
     layers = [table, part, entry, at]
     if trained:
         require_keys(where, {**table, **part}, ("loss", "metric"))
-    accept = at.get("accept", entry.get("accept"))
     grid = dict(at.get("search", entry.get("search", table.get("search", {}))))
     data = DatasetSpec(part["name"], part.get("dataset", ""), part.get("options", {}))
     tried_on = _make_search_part(data, grid.pop("options", {}), where)
@@ -289,9 +288,6 @@ def _build_row(entry: TomlTable, table: TomlTable, part: TomlTable, where: str) 
         search_part=tried_on,
         planned=entry.get("planned"),
         untrained=entry.get("untrained"),
-        accept=None
-        if accept is None
-        else _build_dataclass(AcceptanceBound, f"{where}, accept", accept),
         note=" ".join(note for note in notes if note),
         unlike=entry.get("unlike", part.get("unlike", "")),
     )
