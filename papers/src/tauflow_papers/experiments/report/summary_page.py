@@ -154,11 +154,18 @@ def make_cells(entry: RowSummary) -> tuple[str, ...]:
     return (line.model, published, ours, format_interval(entry), judgement, *counts, entry.pace)
 
 
+def _has_decided_bound(entry: RowSummary) -> bool:
+    return entry.row.published.has_bound and entry.judgement not in ("", UNMEASURED)
+
+
 def format_interval(entry: RowSummary) -> str:
-    """Return the difference from the published mean with its 95 % interval; a dash without one."""
+    """Return the difference from the published mean with its 95 % interval; a dash without one.
+
+    Of a row with a published bound it is how many runs keep that.
+    """
     known = entry.judged.interval
     if known is None:
-        return metric_format.DASH
+        return entry.judged.why if _has_decided_bound(entry) else metric_format.DASH
     numbers = (known.difference, *known.get_limits(1.0 - LEVEL))
     if known.logarithmic:
         ratio, low, high = (math.exp(min(number, 700.0)) for number in numbers)

@@ -33,6 +33,7 @@ class RowResult:
     Args:
         mean: mean over seeds of the test metric at the selected epoch.
         std: its standard deviation; ``None`` with fewer than two seeds.
+        median: median over seeds.
         n: seeds.
         last_mean: mean of the test metric after the last scored epoch.
         epochs: epochs that each run was to have.
@@ -43,6 +44,7 @@ class RowResult:
 
     mean: float
     std: float | None
+    median: float
     n: int
     last_mean: float | None
     epochs: int
@@ -57,7 +59,8 @@ class TableLine:
     Args:
         model: the model as the paper calls it, with its part.
         published: mean ± std (n).
-        ours: mean ± std (n), or why no runs are shown.
+        ours: mean ± std (n), the median (n) of a row with a published bound, or why no runs are
+            shown.
         epochs: run / published.
         time: wall time of a run.
         settings: what a search chose, and of how many; ``""`` without one.
@@ -106,13 +109,13 @@ def compute_row_result(grid: Grid, row: Row) -> RowResult | None:
     records = [r for r in grid.get_runs(row) if r.test is not None]
     if not records:
         return None
-    mean, std = compute_mean_std(
-        [r.test for r in records if r.test is not None], grid.experiment.ddof
-    )
+    scores = [r.test for r in records if r.test is not None]
+    mean, std = compute_mean_std(scores, grid.experiment.ddof)
     last = [r.last_test for r in records if r.last_test is not None]
     return RowResult(
         mean=mean,
         std=std,
+        median=statistics.median(scores),
         n=len(records),
         last_mean=statistics.fmean(last) if last else None,
         epochs=records[0].planned_epochs,
@@ -194,7 +197,11 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     return TableLine(
         model=format_row_title(row),
         published=theirs,
-        ours=format_mean_std(ours.mean, ours.std, None, row.metric)
+        ours=(
+            f"median {format_score(ours.median, row.metric)}"
+            if published.has_bound and ours.n > 1  # by which it is judged
+            else format_mean_std(ours.mean, ours.std, None, row.metric)
+        )
         + f" {UNTRACED_MARK}" * bool(grid.count_untraced(row))
         + f" ({ours.n})",
         epochs=f"{ours.epochs} / {row.recipe.epochs}"

@@ -74,6 +74,11 @@ class Published:
     minutes_per_epoch: float | None = None
     quoted: str | None = None
 
+    @property
+    def has_bound(self) -> bool:
+        """Whether the paper gives a bound instead of a number."""
+        return self.mean is None and (self.below is not None or self.above is not None)
+
 
 @dataclass(frozen=True)
 class Setting:
