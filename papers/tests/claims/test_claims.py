@@ -335,6 +335,18 @@ def test_rows_without_enough_seeds_decide_nothing(tmp_path, ltc, lstm, verdict):
     )
 
 
+def test_the_share_of_rows_that_one_is_better_than_is_counted(tmp_path):
+    for row, tests in {
+        "ltc": [2.0, 2.01, 2.02],
+        "lstm": [2.5, 2.51, 2.52],
+        "ct-rnn": [2.0, 2.2, 2.1],
+    }.items():
+        add_runs(tmp_path, row, tests)
+    stored = StoredResults(tmp_path, tmp_path)
+    assert stored.share_beaten("ltc-table-6", "ltc", ["lstm", "ct-rnn"]) == 0.5
+    assert not stored.ahead("ltc-table-6", "ltc", ["lstm", "ct-rnn"])
+
+
 def test_what_one_claim_lacks_is_not_held_against_the_next(tmp_path):
     add_runs(tmp_path, "ltc", [2.0])
     write_study(tmp_path, slow=10, fast=1)

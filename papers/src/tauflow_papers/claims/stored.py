@@ -103,6 +103,7 @@ class StoredResults:
             "judgement": self.judgement,
             "agrees": self.agrees,
             "ahead": self.ahead,
+            "share_beaten": self.share_beaten,
             "lowest_valid": self.lowest_valid,
             "measured": self.measured,
             "varied": self.varied,
@@ -206,15 +207,17 @@ class StoredResults:
             row: of the table.
             others: rows of the same metric in the table.
         """
-        scores_of_row = self._list_scores(table, row)
+        return self.share_beaten(table, row, others) == 1.0
+
+    def share_beaten(self, table: str, row: str, others: Sequence[str]) -> float:
+        """Return the share of other rows that a row is better than, as :meth:`ahead` tests it."""
+        own = self._list_scores(table, row)
         metric = load_experiment(table).row(row).metric
         scores = [self._list_scores(table, other) for other in others]
-        if min(map(len, [scores_of_row, *scores])) < 2:
-            return False
-        return (
-            max(correct_by_holm([is_ahead(scores_of_row, other, metric) for other in scores]))
-            < LEVEL
-        )
+        if min(map(len, [own, *scores])) < 2:
+            return 0.0
+        ps = correct_by_holm([is_ahead(own, other, metric) for other in scores])
+        return fmean(p < LEVEL for p in ps)
 
     def _list_scores(self, table: str, row: str) -> list[float]:
         return [r.test for r in self._read_row(table, row).records if r.test is not None]
