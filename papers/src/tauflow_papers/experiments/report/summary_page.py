@@ -116,15 +116,20 @@ def make_tiles(summary: ResultsSummary) -> list[tuple[str, str]]:
 
 def _format_effort(records: list[RunRecord]) -> str:
     """Return how many runs there are and how long they took."""
-    hours = sum(record.seconds or 0.0 for record in records)
-    return f"{len(records)}, {format_duration(hours)}" if records else "0"
+    return f"{len(records)}, {_format_hours(records)}" if records else "0"
+
+
+def _format_hours(records: Sequence[RunRecord]) -> str:
+    return format_duration(sum(record.seconds or 0.0 for record in records))
 
 
 def describe_table(summary: TableSummary) -> str:
     """Say in one line how a table stands."""
     judged = [f"{summary.count(word)} {word}" for word in VERDICTS if summary.count(word)]
     start = f"{len(summary.measured)} of {format_count(len(summary.entries), 'row')} measured"
-    return f"{start}: {', '.join(judged)}" if judged else start
+    runs = [record for entry in summary.measured for record in entry.records]
+    cost = f"{format_count(len(runs), 'run')} in {_format_hours(runs)}"
+    return f"{start}: {', '.join(judged)}; {cost}" if judged else f"{start}; {cost}"
 
 
 def tabulate_rows(entries: Sequence[RowSummary]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
