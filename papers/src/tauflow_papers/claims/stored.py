@@ -211,12 +211,12 @@ class StoredResults:
 
     def share_beaten(self, table: str, row: str, others: Sequence[str]) -> float:
         """Return the share of other rows that a row is better than, as :meth:`ahead` tests it."""
-        own = self._list_scores(table, row)
+        scores_of_row = self._list_scores(table, row)
         metric = load_experiment(table).row(row).metric
         scores = [self._list_scores(table, other) for other in others]
-        if min(map(len, [own, *scores])) < 2:
+        if min(map(len, [scores_of_row, *scores])) < 2:
             return 0.0
-        ps = correct_by_holm([is_ahead(own, other, metric) for other in scores])
+        ps = correct_by_holm([is_ahead(scores_of_row, other, metric) for other in scores])
         return fmean(p < LEVEL for p in ps)
 
     def _list_scores(self, table: str, row: str) -> list[float]:
