@@ -163,7 +163,6 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     """
     values, missing = _compute_values(claim, stored)
     measured = fill_in(claim.measured, stored.functions, values, missing)
-    evidence = describe_sources(stored.sources)
     if missing:
         return JudgedClaim(
             claim,
@@ -171,7 +170,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
             claim.verdict or UNMEASURED,
             missing=format_missing(error for errors in missing.values() for error in errors),
             untraced=stored.untraced,
-            evidence=evidence,
+            evidence=describe_sources(stored.sources),
         )
 
     def decide(holds: str, in_part: str) -> str:
@@ -186,6 +185,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     others += [(claim.holds, rule) for rule in move_bounds(claim.in_part)] if claim.in_part else []
     depends = any(decide(*rules) != verdict for rules in others)
     lacks = _describe_lacks(stored.incomplete)
+    evidence = describe_sources(stored.sources)
     if claim.holds and lacks:
         return JudgedClaim(
             claim,
