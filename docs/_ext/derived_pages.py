@@ -38,7 +38,7 @@ def write_published(app):
     folder = Path(app.srcdir) / "published"
     folder.mkdir(exist_ok=True)
     text = (Path(app.srcdir).parent / REPORT).read_text(encoding="utf-8")
-    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text).replace("Δ / σ", "Δ/σ")
+    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
     overview, *tables = re.split(
         r"^(?=## (?:[a-z-]+(?:-table|-figure|-budget)|leaderboards)\b)", text, flags=re.M
     )

@@ -197,11 +197,16 @@ def test_without_the_result_nothing_is_measured(tmp_path):
 
 def test_every_missing_row_is_named_and_what_there_is_is_shown(tmp_path):
     add_runs(tmp_path, "ltc", [2.0, 2.2])
-    values = {**ROWS["values"], "c": "min(means('ltc-table-6', '{}', ['lstm', 'ct-gru']))"}
-    claim = example(**{**ROWS, "values": values, "measured": "{a:.1f}, {b:.1f}, {c / a:.1f}"})
+    values = {
+        **ROWS["values"],
+        "c": "min(means('ltc-table-6', '{}', ['lstm', 'ct-gru']))",
+        "d": "b - mean('ltc-table-6', 'ct-rnn')",
+    }
+    text = "{a:.1f}, {b:.1f}, {c / a:.1f}, {d:.1f}"
+    claim = example(**{**ROWS, "values": values, "measured": text})
     judged_claim = judge_claim(claim, StoredResults(tmp_path, tmp_path))
-    assert judged_claim.missing == "ltc-table-6 has no runs of lstm, ct-gru"
-    assert judged_claim.measured == "2.1, –, –"
+    assert judged_claim.missing == "ltc-table-6 has no runs of lstm, ct-gru, ct-rnn"
+    assert judged_claim.measured == "2.1, –, –, –"
     assert judged_claim.evidence == "1 row of ltc-table-6 (2 seeds)"
 
 
@@ -216,16 +221,49 @@ def test_the_evidence_of_a_verdict_is_named(tmp_path):
 def test_runs_that_failed_or_stopped_early_count_as_diverged(tmp_path):
     table = load_experiment("ltc-table-6")
     planned = table.row("ltc-rk4").recipe.epochs
-    for seed, (status, epochs) in enumerate(
-        [("done", planned), ("done", 3), ("failed", 0), ("done", planned)]
+    cut = table.with_epochs(5)
+    for seed, (experiment, epochs, error) in enumerate(
+        [
+            (table, planned, None),
+            (table, 3, None),
+            (table, None, "NonFiniteError: the state overflows"),
+            (table, None, "MemoryError"),
+            (cut, 2, None),
+            (table, planned, None),
+        ]
     ):
-        header = make_record_header(
-            make_job(table, table.row("ltc-rk4"), seed), "2026-01-01T00:00:00+00:00"
+        job = make_job(experiment, experiment.row("ltc-rk4"), seed)
+        result = {"error": error} if error else {"valid": 1.0, "test": 1.0, "epochs": epochs}
+        record = RunRecord(
+            **make_record_header(job, "2026-01-01T00:00:00+00:00"),
+            status="failed" if error else "done",
+            **result,
         )
-        scores = {"valid": 1.0, "test": 1.0} if status == "done" else {"error": "overflow"}
-        record = RunRecord(**header, status=status, epochs=epochs, **scores)
         append_record(tmp_path / "ltc-table-6.jsonl", record)
-    assert StoredResults(tmp_path, tmp_path).diverged("ltc-table-6", "ltc-rk4") == 0.5
+    stored = StoredResults(tmp_path, tmp_path)
+    assert stored.diverged("ltc-table-6", "ltc-rk4") == 0.5
+    assert not stored.incomplete
+
+
+def test_rows_agree_if_the_report_says_so(tmp_path):
+    published = load_experiment("ltc-table-6").row("ltc").published.mean
+    add_runs(tmp_path, "ltc", [published + 1e-4 * seed for seed in (-1, 0, 1)])
+    add_runs(tmp_path, "ct-rnn", [1.0, 3.0, 9.0])
+    add_runs(tmp_path, "lstm", [99.0, 99.01, 99.02])
+    stored = StoredResults(tmp_path, tmp_path)
+    assert stored.agree("ltc-table-6", ["ltc"])
+    assert not stored.agree("ltc-table-6", ["ct-rnn", "lstm"])
+    assert not stored.incomplete
+    assert not stored.agree("ltc-table-6", ["ltc", "ct-rnn"])
+    assert stored.incomplete == {"ltc-table-6, ct-rnn": "undecided with 3 seeds"}
+
+
+def test_claims_of_an_empty_folder_are_not_measured(tmp_path):
+    stored = StoredResults(tmp_path, tmp_path)
+    every = [claim for of_paper in load_claims().values() for claim in of_paper]
+    for judged_claim in judge_claims(every, stored):
+        if judged_claim.claim.holds:
+            assert (judged_claim.verdict, judged_claim.measured) == ("not measured yet", "")
 
 
 def test_reasons_are_filled_in_and_decide_nothing(tmp_path):

@@ -1,6 +1,6 @@
 """Claims of the papers, as TOML files hold them, and the verdict that stored results give."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib import resources
@@ -166,7 +166,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     if missing:
         return JudgedClaim(
             claim,
-            "" if is_all_missing(claim.measured, missing) else measured,
+            measured if stored.sources and not is_all_missing(claim.measured, missing) else "",
             claim.verdict or UNMEASURED,
             missing=format_missing(error for errors in missing.values() for error in errors),
             untraced=stored.untraced,
@@ -222,22 +222,24 @@ def _compute_values(
     for name, text in claim.values.items():
         try:
             if uses_any(text, missing):
-                missing[name] = []
+                missing[name] = _list_missing(text, stored, values, missing)
             else:
                 values[name] = evaluate(text, stored.functions, values)
         except MissingResultError:
-            missing[name] = _list_missing(text, stored, values)
+            missing[name] = _list_missing(text, stored, values, missing)
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
     return values, missing
 
 
 def _list_missing(
-    text: str, stored: StoredResults, values: Mapping[str, Any]
+    text: str, stored: StoredResults, values: Mapping[str, Any], unknown: Collection[str]
 ) -> list[MissingResultError]:
-    """Return all that an expression reads and that is not stored."""
+    """Return all that an expression reads and that is not stored, whatever names are unknown."""
     missing = []
     for call in list_calls(text):
+        if uses_any(call, unknown):
+            continue
         with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
             try:
                 evaluate(call, stored.functions, values)

@@ -17,8 +17,8 @@ What five papers claim, and what was measured here. Every number of a measuremen
 stored results when this page is written. The verdict follows from them by a rule, and from
 [the protocol](../papers/PROTOCOL.md): where a row that a rule reads has fewer than three seeds, or
 fewer epochs or settings than the paper's, the claim is not measured yet, and the page says what is
-missing. "By test" marks verdicts that a test of the repository gives. After "From" stand the rows,
-studies and figures that were read, with the number of seeds. {UNTRACED_NOTE}
+missing. "By test" marks verdicts that a test of the repository gives. After "From" stands what the
+measurement and the rule read: rows with seeds, studies with networks, figures. {UNTRACED_NOTE}
 `tauflow claims PAPER` prints the same from any folder.
 
 <!-- written by `tauflow claims --page docs/claims.md`; do not edit -->

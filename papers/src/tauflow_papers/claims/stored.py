@@ -10,14 +10,16 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from tauflow._internal.sanitize import format_count
-from tauflow.errors import SpecificationError
+from tauflow.errors import NonFiniteError, SpecificationError
 from tauflow.runs.results import DONE
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.report.protocol import (
     AGREES,
+    BETTER,
     LEVEL,
     MIN_SEEDS,
     UNDECIDED,
+    WORSE,
     correct_by_holm,
     find_missing,
     is_ahead,
@@ -94,6 +96,7 @@ class StoredResults:
             "valid": self.valid,
             "valids": self.valids,
             "highest_valid": self.highest_valid,
+            "highest_valids": self.highest_valids,
             "last_epoch": self.last_epoch,
             "parameters": self.parameters,
             "diverged": self.diverged,
@@ -101,7 +104,7 @@ class StoredResults:
             "published": self.published,
             "published_minutes": self.published_minutes,
             "judgement": self.judgement,
-            "agrees": self.agrees,
+            "agree": self.agree,
             "ahead": self.ahead,
             "share_beaten": self.share_beaten,
             "lowest_valid": self.lowest_valid,
@@ -158,6 +161,10 @@ class StoredResults:
         """Return the highest of their validation scores."""
         return max(r.valid for r in self._read_row(table, row).records if r.valid is not None)
 
+    def highest_valids(self, table: str, row: str, over: Sequence[str | int]) -> dict[str, float]:
+        """Return the highest validation score of several rows, as :meth:`valids` does the mean."""
+        return self._read_each(self.highest_valid, table, row, over)
+
     def last_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' test scores in the last epoch."""
         runs = self._read_row(table, row).records
@@ -170,17 +177,26 @@ class StoredResults:
         return count
 
     def diverged(self, table: str, row: str) -> float:
-        """Return the share of a row's runs that diverged, of those that ended or failed so."""
-        records, _ = read_records(self.results_dir / f"{table}.jsonl")
-        load_experiment(table).row(row)
-        runs = {r.seed: r for r in records if r.row == row}
-        if not runs:
-            raise MissingResultError(f"{table} has no runs of", row)
-        if missing := find_missing(len(runs), epochs=True, settings=True):
+        """Return which share of a row's runs diverged: stopped before their end, or failed.
+
+        Runs that failed for another reason than a number that is not finite do not count.
+        """
+        entry = self._find_row(table, row)
+        failed = [
+            record
+            for record in self._read_table(table).failures
+            if record.row == row and str(record.error).startswith(NonFiniteError.__name__)
+        ]
+        missing = find_missing(
+            len(entry.records) + len(failed),
+            epochs=not entry.few_epochs,
+            settings=not entry.few_settings,
+        )
+        if missing:
             self.incomplete[f"{table}, {row}"] = missing
-        self.untraced |= bool(find_untraced(list(runs.values()), self.results_dir))
-        self.sources.setdefault(table, {})[row] = len(runs)
-        return fmean(r.status != DONE or find_divergence(r) is not None for r in runs.values())
+        self.sources[table][row] = len(entry.records) + len(failed)
+        stopped = [find_divergence(record) is not None for record in entry.records]
+        return fmean([*stopped, *(True for _ in failed)])
 
     def best_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' highest test scores of any epoch."""
@@ -226,12 +242,20 @@ class StoredResults:
         """Return how the report judges a row."""
         return self._find_row(table, row).judgement
 
-    def agrees(self, table: str, row: str) -> bool:
-        """Return whether the report finds a row as published; without a decision it is missing."""
-        entry = self._read_row(table, row)
-        if entry.judgement == UNDECIDED:
-            self.incomplete[f"{table}, {row}"] = "undecided by the test of the protocol"
-        return entry.judgement == AGREES
+    def agree(self, table: str, rows: Sequence[str]) -> bool:
+        """Whether the report finds rows as published; undecided rows are missing, if none differs.
+
+        Args:
+            table: its name.
+            rows: of the table.
+        """
+        entries = {row: self._read_row(table, row) for row in rows}
+        if not any(entry.judgement in (BETTER, WORSE) for entry in entries.values()):
+            for row, entry in entries.items():
+                if entry.judgement == UNDECIDED:
+                    seeds = format_count(entry.seeds[0], "seed")
+                    self.incomplete[f"{table}, {row}"] = f"undecided with {seeds}"
+        return all(entry.judgement == AGREES for entry in entries.values())
 
     def lowest_valid(self, table: str, row: str) -> float:
         """Return the lowest validation score of any run of a row, whatever its setting."""

@@ -199,6 +199,11 @@ def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgem
     entry = entries_of(summary)["gru"]
     assert (entry.judgement, entry.worse_by) == (judgement, None)
     assert "data:image/svg" in make_summary_page(summary)
+    page = make_summary_markdown(summary)
+    assert "; 3 runs in " in page
+    if judgement:
+        keep = f"{3 if judgement == AGREES else 0} of 3 runs keep the bound"
+        assert re.search(rf"\| GRU \| [<≥] \S+ \| median \S+ \| {keep} \|", page)
 
 
 def test_rows_are_judged_over_splits_where_the_table_says_so(folder, surveyed):

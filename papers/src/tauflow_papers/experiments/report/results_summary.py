@@ -25,8 +25,6 @@ from .row_verdicts import judge_rows
 from .variation_results import VariationRuns, describe_variations, read_variations
 
 REPORT_FILE = "REPORT.md"
-_LAST_DIGITS = {True: 1e-4, False: 1e-3}
-"""A unit of the last digit that tables print, of a fraction in per cent and of other scores."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from tauflow.runs.report import metric_format
 from tauflow.runs.results import RunRecord
 from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
+from tauflow_papers.experiments.run.provenance import UNTRACED_MARK
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
@@ -159,8 +160,13 @@ def tabulate_tasks(summary: ResultsSummary) -> SummaryTable:
 def _format_best(task: str, entries: list[tuple[TableSummary, RowSummary]]) -> tuple[str, ...]:
     higher = METRICS[entries[0][1].row.metric].higher_is_better
     means = [fmean(r.test for r in entry.records if r.test is not None) for _, entry in entries]
-    table_summary, entry = entries[means.index(max(means) if higher else min(means))]
-    score = entry.line.ours.split(" (")[0] + " †" * (entry.few_seeds or entry.few_epochs)
+    best = max(means) if higher else min(means)
+    table_summary, entry = entries[means.index(best)]
+    score = entry.line.ours.split(" (")[0]
+    if entry.row.published.has_bound:  # that line has the median
+        score = metric_format.format_score(best, entry.row.metric)
+        score += f" {UNTRACED_MARK}" * bool(entry.untraced)
+    score += " †" * (entry.few_seeds or entry.few_epochs)
     score += " ‡" * entry.few_settings
     size = entry.records[0].parameters
     return (

@@ -287,11 +287,13 @@ def tabulate_lines(
         verdicts: of its rows.
     """
     more = get_optional_columns(lines)
+    if set(verdicts) != {DASH}:
+        more[VERDICT_HEADER] = list(verdicts)
     rows = [
         (*astuple(line)[: len(HEADERS)], *cells)
-        for line, *cells in zip(lines, *more.values(), verdicts, strict=True)
+        for line, *cells in zip(lines, *more.values(), strict=True)
     ]
-    return (*HEADERS, *more, VERDICT_HEADER), rows
+    return (*HEADERS, *more), rows
 
 
 def _describe_metrics(grid: Grid) -> str:
@@ -314,9 +316,11 @@ def describe_scores(grid: Grid) -> str:
     kind = "population" if ddof == 0 else "sample"
     if grid.experiment.command is not None:
         return f"Not trained. The numbers come from: {grid.experiment.command}"
+    bounded = any(row.published.has_bound for row in grid.experiment.rows)
     return (
-        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
-        f"Our deviation is the {kind}'s (ddof {ddof})."
+        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs)"
+        + ", the median where the paper gives a bound" * bounded
+        + f". Our deviation is the {kind}'s (ddof {ddof})."
     )
 
 

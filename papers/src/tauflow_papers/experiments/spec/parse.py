@@ -35,7 +35,7 @@ _ROW_KEYS = (
 _AT_KEYS = ("model", "recipe", "search", "note")
 _NUMBER = (int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("mean", "std", "chance", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
+    **dict.fromkeys(("mean", "std", "chance", "minutes_per_epoch"), _NUMBER),
     **dict.fromkeys(("below", "above", "embedding_dropout"), _NUMBER),
     **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
     "parameters": (int,),
