@@ -98,5 +98,6 @@ def test_claims_say_that_there_are_no_results_to_judge_by(call, tmp_path):
     without = call("claims", "ode-lstm", "--results", tmp_path / "empty")
     assert "has no results of tables" in " ".join(without.output.split())
     assert "Leave out --results" in " ".join(without.output.split())
+    assert "\n  tauflow claims --measure gradients\n" in without.output  # to be copied
     (tmp_path / "one.jsonl").touch()
     assert "no results" not in call("claims", "ode-lstm", "--results", tmp_path).output

@@ -9,7 +9,6 @@ from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
 
 _DEPENDS = "±"
 _COLUMNS = ("verdict", "claim", "measured here")
-HEADERS = ("claim", "where", "measured here", "verdict", "why", "command")
 _HEAD = f"""\
 # Claims of the papers
 
@@ -46,20 +45,24 @@ def make_pages(judged: Mapping[str, Sequence[JudgedClaim]], stem: str = "claims"
     lines += ["", count_dependent(every), "", "```{toctree}", ":hidden:", "", *links.values()]
     pages = {stem: "\n".join([*lines, "```", ""])}
     for paper, of_paper in judged.items():
-        table = format_markdown_table(_COLUMNS, map(_join_cells, of_paper))
+        cells = (
+            (verdict, says, f"{text} {how}".strip())
+            for verdict, says, text, how in map(join_cells, of_paper)
+        )
+        table = format_markdown_table(_COLUMNS, cells)
         about = f"[All papers, and how verdicts are given]({stem}.md)."
         text = [f"# Claims: {PAPERS[paper]}", "", about, "", *table, ""]
         pages[links[paper]] = "\n".join(text)
     return pages
 
 
-def _join_cells(judged: JudgedClaim) -> tuple[str, str, str]:
-    """Return the cells of a claim in three columns, which are wide enough to read."""
+def join_cells(judged: JudgedClaim) -> tuple[str, str, str, str]:
+    """Return the verdict, the claim, what was measured, and the command, to be read one by one."""
     claim, where, measured, verdict, why, command = make_cells(judged)
     if measured.partition(" ")[0].islower():
         measured = measured[0].upper() + measured[1:]
-    texts = (f"{measured}." if judged.measured else "", why, "" if command == "–" else command)
-    return verdict, f"{claim} ({where})", " ".join(filter(None, texts))
+    text = f"{measured}. {why}" if judged.measured else why
+    return verdict, f"{claim} ({where})", text.strip(), "" if command == "–" else command
 
 
 def count_verdict(judged: Sequence[JudgedClaim], verdict: str) -> int:
@@ -79,7 +82,7 @@ def count_dependent(judged: Sequence[JudgedClaim]) -> str:
 
 
 def make_cells(judged: JudgedClaim) -> tuple[str, ...]:
-    """Return the cells of a claim in the order of :data:`HEADERS`."""
+    """Return a claim, where it is, what was measured, the verdict, why, and the command."""
     claim = judged.claim
     command = claim.command or (f"python -m pytest {claim.test}" if claim.test else "")
     reasons = [f"No result stored: {judged.missing}."] if judged.missing else []

@@ -7,10 +7,9 @@ from tauflow._internal.sanitize import format_count
 from tauflow.cli.output import print_line, print_table, print_wrapped
 from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
 from tauflow_papers.claims.page import (
-    HEADERS,
     count_dependent,
     count_verdict,
-    make_cells,
+    join_cells,
     make_changes,
     make_pages,
 )
@@ -55,8 +54,13 @@ def print_claims(
             print_line(f"Page: {target}")
         return
     for name, claims in judged.items():
-        cells = [make_cells(claim) for claim in claims]
-        print_table(HEADERS, cells, title=PAPERS[name])
+        print_wrapped(PAPERS[name])
+        for verdict, says, text, command in map(join_cells, claims):
+            print_line("")
+            print_wrapped(f"{verdict}: {says}", hanging="  ")
+            print_wrapped(text, indent="  ")
+            if command:
+                print_line(f"  {command.strip('`')}")
         print_line("")
     every = [claim for claims in judged.values() for claim in claims]
     counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
