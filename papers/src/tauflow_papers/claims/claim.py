@@ -259,8 +259,7 @@ def describe_sources(sources: Mapping[str, Mapping[str, int | None]]) -> str:
                 texts.append(f"{kind} {name}{count}")
             continue
         seeds = sorted({count or 0 for count in names.values()})
-        counted = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
-        seeds_text = format_count(seeds[0], "seed") if len(seeds) == 1 else f"{counted} seeds"
+        seeds_text = f"{seeds[0]} to " * (len(seeds) > 1) + format_count(seeds[-1], "seed")
         texts.append(f"{format_count(len(names), 'row')} of {source} ({seeds_text})")
     return "; ".join(texts)
 
