@@ -66,7 +66,7 @@ class StoredResults:
 
     ``incomplete`` gathers the rows that were read and what each lacks for a verdict, ``untraced``
     whether any number read comes from sources that are gone, and ``sources`` what was read: the
-    seeds of rows by table, and the networks of studies and seeds of figures, if they have any.
+    number of seeds of rows by table, under ``"studies"`` that of trained networks, and figures.
     :meth:`forget` clears all of it.
 
     Args:
