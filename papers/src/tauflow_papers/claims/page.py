@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tauflow._internal.sanitize import format_count, format_markdown_table
+from tauflow.errors import SpecificationError
 from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 
 from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
@@ -110,18 +111,30 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
     Args:
         judged: claims by paper.
         before: the earlier pages.
+
+    Raises:
+        SpecificationError: the earlier pages have none of these claims.
     """
     old = {}
     for line in before.splitlines():
         cells = line.strip("| ").split(" | ")
-        verdict = cells[0].removesuffix(", by test").removesuffix(f" {_DEPENDS}")
-        if len(cells) >= 3 and verdict in VERDICTS:
-            old[cells[1]] = verdict
+        words = [c.removesuffix(", by test").removesuffix(f" {_DEPENDS}") for c in cells]
+        verdict = next((word for word in words if word in VERDICTS), None)
+        if verdict is not None:
+            old.update(dict.fromkeys(cells, verdict))
+    names = {
+        claim.claim.name: f"{claim.claim.says} ({claim.claim.where})".replace("|", "\\|")
+        for of_paper in judged.values()
+        for claim in of_paper
+    }
+    if not any(name in old for name in names.values()):
+        raise SpecificationError(
+            "the earlier page has none of these claims. Give one that 'tauflow claims --page' wrote."
+        )
     rows = []
     for paper, of_paper in judged.items():
         for claim in of_paper:
-            name = f"{claim.claim.says} ({claim.claim.where})".replace("|", "\\|")
-            was = old.get(name, "not listed")
+            was = old.get(names[claim.claim.name], "not listed")
             if was != claim.verdict:
                 why = make_cells(claim)[4].partition(". ")[0]
                 rows.append((paper, claim.claim.says, was, claim.verdict, why))

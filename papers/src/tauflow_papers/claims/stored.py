@@ -316,6 +316,7 @@ class StoredResults:
                     groups.setdefault(entry[by], []).append(float(entry[column]))
         if not groups:
             raise SpecificationError(f"{path.name} has no rows with {fixed}.")
+        self.untraced |= self._is_untraced(self._read_json(path.with_suffix(".json")))
         self.sources.setdefault("figures", {})[figure] = None
         return {name: median(v for v in g if math.isfinite(v)) for name, g in groups.items()}
 

@@ -25,6 +25,7 @@ def print_claims(
     figures: Path,
     page: Path | None = None,
     changes: Path | None = None,
+    changes_dir: Path | None = None,
 ) -> None:
     """Print the claims of a paper, or of all, and write the page if wanted.
 
@@ -34,15 +35,17 @@ def print_claims(
         figures: folder of figures.
         page: file to write their counts to in Markdown, with a page for each paper beside it;
             they then are not printed.
-        changes: an earlier such page; what is not as there is listed in the folder of results.
+        changes: an earlier such page; what is not as there is listed in ``changes_dir``.
+        changes_dir: where the list of changes is written; ``results`` by default.
 
     Raises:
         UnknownNameError: there is no such paper.
+        SpecificationError: the earlier page has none of these claims.
     """
     stored = StoredResults(results, figures)
     judged = {name: judge_claims(claims, stored) for name, claims in load_claims(paper).items()}
     if changes is not None:
-        target = results / CHANGES_FILE
+        target = (changes_dir or results) / CHANGES_FILE
         pages = [changes, *sorted(changes.parent.glob(f"{changes.stem}-*.md"))]
         before = "\n".join(page.read_text("utf-8") for page in pages)
         write_atomically(target, make_changes(judged, before).encode())

@@ -299,7 +299,7 @@ def claims(
             callback=expand_home,
             exists=True,
             dir_okay=False,
-            help="An earlier page: list claims whose verdict changed.",
+            help="An earlier page: write what changed to CHANGED_CLAIMS.md in --results.",
         ),
     ] = None,
     measure: Annotated[
@@ -329,6 +329,7 @@ def claims(
         figures=figures or get_stored_figures(),
         page=page,
         changes=changes,
+        changes_dir=results or RESULTS,
     )
 
 

@@ -113,7 +113,7 @@ def entry_of(test, published):
 @pytest.mark.parametrize("tests", [(0.002, 0.09), (3e-7, 0.5), (0.5, 0.9)])
 def test_numbers_below_rows_can_be_read(drawn, tests):
     entries = [entry_of(test, Published(below=0.01)) for test in tests]
-    survey_figures.plot_against_published(SimpleNamespace(measured=entries))
+    survey_figures.plot_against_published(SimpleNamespace(measured=entries, experiment=tiny()))
     axis = drawn[0].axes[0].xaxis
     assert len(readable(axis)) >= 2
 

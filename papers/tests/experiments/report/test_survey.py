@@ -217,9 +217,24 @@ def test_rows_are_judged_over_splits_where_the_table_says_so(folder, surveyed):
     entry = entries_of(surveyed(text))["gru"]
     assert entry.judgement == UNDECIDED
     assert entry.judged.interval.difference == pytest.approx(0.1, abs=0.001)
+    assert ", of 0.600 over 3 splits | undecided |" in make_summary_markdown(surveyed(text))
     table = load_experiment(folder.parent / "tiny.toml")
     (other, *_) = summarize_table(table, folder).entries
     assert other.judged == entry.judged
+
+
+def test_rows_are_judged_by_validation_scores_where_the_paper_shows_these(folder, surveyed):
+    for seed, valid in enumerate((0.505, 0.51, 0.515)):
+        add(folder, seed=seed, test=0.9, valid=valid)
+    assert entries_of(surveyed(PRECISE))["gru"].judgement == WORSE
+    text = PRECISE.replace('name = "tiny"', 'name = "tiny"\nscored_part = "valid"', 1)
+    summary = surveyed(text)
+    assert entries_of(summary)["gru"].judgement == AGREES
+    page = make_summary_markdown(summary)
+    assert "Validation mean squared error" in page
+    assert "| 0.510 ± 0.005 |" in page
+    with pytest.raises(SpecificationError, match="must be 'test' or 'valid', got 'train'"):
+        surveyed(text.replace('"valid"', '"train"'))
 
 
 def test_runs_that_cannot_be_traced_are_marked(folder, surveyed):

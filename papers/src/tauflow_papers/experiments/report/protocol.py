@@ -98,6 +98,7 @@ class Judgement:
         interval: of the difference, if there is one.
         p: of the test that there is no difference, corrected for the rows of the table.
         side: 1 if ours is the worse one, -1 if it is better, 0 if they are equal.
+        splits: over how many splits of the data ours is the mean; 0 if over seeds.
     """
 
     verdict: str = ""
@@ -105,6 +106,7 @@ class Judgement:
     interval: Interval | None = None
     p: float | None = None
     side: int = 0
+    splits: int = 0
 
 
 def find_t_tail(t: float, df: float) -> float:
@@ -243,9 +245,10 @@ def judge_row(
     interval = compare_with_published(ours, published, metric, over_splits=over_splits)
     sign = -1 if METRICS[metric].higher_is_better else 1
     side = sign * ((interval.difference > 0) - (interval.difference < 0))
+    splits = len(ours) if over_splits else 0
     if interval.is_equivalent:
-        return Judgement(AGREES, "within the margin", interval, interval.p, side)
-    return Judgement(UNDECIDED, "", interval, interval.p, side)
+        return Judgement(AGREES, "within the margin", interval, interval.p, side, splits)
+    return Judgement(UNDECIDED, "", interval, interval.p, side, splits)
 
 
 def correct_judgements(rows: Sequence[Judgement], family: int) -> list[Judgement]:

@@ -19,6 +19,7 @@ from .protocol import (
     judge_row,
 )
 from .row_summary import RowSummary
+from .table import list_scores
 from .variation_results import VariationRuns
 
 _LAST_DIGITS = {True: 1e-4, False: 1e-3}
@@ -57,7 +58,7 @@ def _judge_alone(
     numbers = (published.mean, published.below, published.above)
     if not entry.records or row.unlike or all(number is None for number in numbers):
         return Judgement("")
-    scores = [r.test for r in entry.records if r.test is not None]
+    scores = list_scores(experiment, entry.records)
     over_splits = bool(experiment.judged_over)
     if over_splits:
         scores = [fmean(scores), *_list_split_scores(experiment, entry, splits)]

@@ -163,7 +163,8 @@ def _format_best(task: str, entries: list[tuple[TableSummary, RowSummary]]) -> t
     best = max(means) if higher else min(means)
     table_summary, entry = entries[means.index(best)]
     score = entry.line.ours.split(" (")[0]
-    if entry.row.published.has_bound:  # that line has the median
+    experiment = table_summary.experiment
+    if entry.row.published.has_bound or experiment.scored_part != "test":  # not the line's number
         score = metric_format.format_score(best, entry.row.metric)
         score += f" {UNTRACED_MARK}" * bool(entry.untraced)
     score += " †" * (entry.few_seeds or entry.few_epochs)
@@ -172,7 +173,7 @@ def _format_best(task: str, entries: list[tuple[TableSummary, RowSummary]]) -> t
     return (
         task,
         entry.row.title,
-        table_summary.experiment.name,
+        experiment.name,
         metric_format.format_metric_name(entry.row.metric),
         score,
         str(len({e.row.title for _, e in entries})),

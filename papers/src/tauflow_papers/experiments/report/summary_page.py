@@ -43,8 +43,9 @@ LEGEND = (
     "'better' or 'worse' if it does not and Welch's test, corrected by Holm for the rows of the "
     "table, finds a difference at 5 %; 'undecided' if neither; 'not measured' with fewer than "
     "three seeds (on PhysioNet: splits), or fewer epochs or settings than the paper's. Δ is our "
-    "mean minus the published one, with its 95 % interval, or, where the paper gives no "
-    "deviation, their ratio; where it gives a bound, how many runs keep it, and ours is their "
+    "mean minus the published one, with its 95 % interval, on PhysioNet our mean over splits, "
+    "which stands behind it; where the paper gives no deviation of an error, Δ is our geometric "
+    "mean over the published one; where it gives a bound, how many runs keep it, and ours is their "
     "median. Seeds and epochs: '3 of 5' means that 3 of the paper's 5 were run. † "
     "marks fewer seeds or epochs, ‡ the best of fewer settings than the paper searched. "
     f"{UNTRACED_NOTE} Rows are not judged if the paper gives no number, or one of another protocol "
@@ -178,7 +179,13 @@ def format_interval(entry: RowSummary) -> str:
         return f"× {ratio:.2g} ({low:.2g} to {high:.2g})"
     scale = metric_format.get_display_scale(entry.row.metric)
     difference, low, high = (scale * number for number in numbers)
-    return f"{difference:+.2g} ({low:+.2g} to {high:+.2g})"
+    text = f"{difference:+.2g} ({low:+.2g} to {high:+.2g})"
+    if not entry.judged.splits or entry.row.published.mean is None:
+        return text
+    mean = metric_format.format_score(
+        entry.row.published.mean + known.difference, entry.row.metric
+    )
+    return f"{text}, of {mean} over {format_count(entry.judged.splits, 'split')}"
 
 
 def describe_unmeasured(summary: TableSummary) -> list[str]:

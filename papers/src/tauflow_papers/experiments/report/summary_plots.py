@@ -10,11 +10,12 @@ from tauflow.plotting.report_figure import report_figure, to_data_uri
 from tauflow.runs.report.metric_format import PERCENT_METRICS, format_metric_name, get_display_scale
 from tauflow.runs.report.plots import ReportPlot
 from tauflow_papers.experiments.run.grid_search import rank_settings
+from tauflow_papers.experiments.spec.experiment import Experiment
 
 from .protocol import AGREES, BETTER, LEVEL, UNDECIDED, WORSE
 from .results_summary import TableSummary
 from .row_summary import RowSummary
-from .table import format_row_title
+from .table import format_row_title, list_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,9 +117,10 @@ def plot_against_published(summary: TableSummary) -> ReportPlot:
         grid = canvas.subplots(lines, columns, squeeze=False)
         shown = hide_unused(grid, len(parts))
         for axes, (name, entries) in zip(shown, parts.items(), strict=True):
-            _plot_rows(axes, entries, entries[0].row.metric)
+            _plot_rows(axes, entries, summary.experiment)
             axes.set_title(name)
-            axes.set_xlabel(f"test {format_metric_name(entries[0].row.metric)}")
+            part = {"test": "test", "valid": "validation"}[summary.experiment.scored_part]
+            axes.set_xlabel(f"{part} {format_metric_name(entries[0].row.metric)}")
         add_shared_legend(canvas, shown)
         uri = to_data_uri(canvas)
     return ReportPlot("Ours beside published", "", uri)
@@ -156,7 +158,8 @@ def plot_tried_settings(summary: TableSummary) -> ReportPlot | None:
     return ReportPlot("Settings that were tried", "", uri)
 
 
-def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], metric: str) -> None:
+def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], experiment: Experiment) -> None:
+    metric = entries[0].row.metric
     scale = get_display_scale(metric)
     drawn: list[float] = []
     for height, entry in enumerate(entries):
@@ -172,10 +175,10 @@ def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], metric: str) -> None
             if bound is not None:
                 drawn.append(scale * bound)
                 axes.plot(drawn[-1], upper, marker, color=_PAPER, label="published bound")
-        tests = [scale * record.test for record in entry.records if record.test is not None]
-        drawn += tests
-        ours, levels = sum(tests) / len(tests), [level] * len(tests)
-        axes.plot(tests, levels, "o", color=BLUE, alpha=0.4, markersize=4, label="our runs")
+        scores = [scale * score for score in list_scores(experiment, entry.records)]
+        drawn += scores
+        ours, levels = sum(scores) / len(scores), [level] * len(scores)
+        axes.plot(scores, levels, "o", color=BLUE, alpha=0.4, markersize=4, label="our runs")
         axes.plot(ours, level, "|", color=BLUE, markersize=11, markeredgewidth=2.2, label="mean")
     axes.set_yticks(range(len(entries)), [entry.row.title for entry in entries])
     axes.tick_params(axis="y", length=0)

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 
@@ -18,12 +18,13 @@ from tauflow.runs.report.metric_format import (
     format_score,
     get_display_scale,
 )
+from tauflow.runs.results import RunRecord
 from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.result_file import find_divergence
-from tauflow_papers.experiments.spec.experiment import READY, Published, Row
+from tauflow_papers.experiments.spec.experiment import READY, Experiment, Published, Row
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,18 @@ def compute_mean_std(values: Sequence[float], ddof: int) -> tuple[float, float |
     return mean, math.sqrt(squares / (len(values) - ddof))
 
 
+def list_scores(experiment: Experiment, records: Iterable[RunRecord]) -> list[float]:
+    """Return the runs' scores of the part of the data that the paper's numbers are of."""
+    scores = (r.valid if experiment.scored_part == "valid" else r.test for r in records)
+    return [score for score in scores if score is not None]
+
+
 def compute_row_result(grid: Grid, row: Row) -> RowResult | None:
     """Return our result of a row, or ``None`` if no seed has finished."""
     records = [r for r in grid.get_runs(row) if r.test is not None]
     if not records:
         return None
-    scores = [r.test for r in records if r.test is not None]
+    scores = list_scores(grid.experiment, records)
     mean, std = compute_mean_std(scores, grid.experiment.ddof)
     last = [r.last_test for r in records if r.last_test is not None]
     return RowResult(
@@ -317,8 +324,9 @@ def describe_scores(grid: Grid) -> str:
     if grid.experiment.command is not None:
         return f"Not trained. The numbers come from: {grid.experiment.command}"
     bounded = any(row.published.has_bound for row in grid.experiment.rows)
+    part = {"test": "Test", "valid": "Validation"}[grid.experiment.scored_part]
     return (
-        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs)"
+        f"{part} {_describe_metrics(grid)}: mean ± standard deviation (runs)"
         + ", the median where the paper gives a bound" * bounded
         + f". Our deviation is the {kind}'s (ddof {ddof})."
     )

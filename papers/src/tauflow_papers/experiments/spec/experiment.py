@@ -163,6 +163,8 @@ class Experiment:
         epochs: to how many every run is cut; ``None`` for the recipes' own.
         split_option: option of the data sets that draws the parts; each run's seed is given there
             too, so that runs of different seeds differ in their parts.
+        scored_part: ``"valid"`` where the paper shows validation scores, so that ours are, too;
+            ``"test"`` else.
         judged_over: option of the data sets that draws the parts, where the published numbers are
             of one split that cannot be rebuilt: rows are judged over runs with different ones.
     """
@@ -180,6 +182,7 @@ class Experiment:
     best_epoch: bool = False
     epochs: int | None = None
     split_option: str = ""
+    scored_part: str = "test"
     judged_over: str = ""
 
     @property

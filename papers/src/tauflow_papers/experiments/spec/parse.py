@@ -22,7 +22,7 @@ TomlTable = Mapping[str, Any]
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
     *("runs_of", "headlines", "best_epoch", "dataset", "part", "split_option", "judged_over"),
-    *("published", "model", "recipe", "recipes", "search", "row"),
+    *("scored_part", "published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
@@ -41,7 +41,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "parameters": (int,),
     "best_epoch": (bool,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
-    **dict.fromkeys(("split_option", "judged_over"), (str,)),
+    **dict.fromkeys(("split_option", "judged_over", "scored_part"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
     **dict.fromkeys(("untrained", "figure", "pack_code", "like", "unlike"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published"), (dict,)),
@@ -116,6 +116,7 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
         runs_of=tuple(table.get("runs_of", ())),
         headlines=tuple(table.get("headlines", ())),
         split_option=table.get("split_option", ""),
+        scored_part=table.get("scored_part", "test"),
         judged_over=table.get("judged_over", ""),
         best_epoch=table.get("best_epoch", False),
     )
@@ -138,6 +139,10 @@ def _check_head(where: str, table: TomlTable) -> None:
             raise SpecificationError(
                 f"{where}: {key} must be from {least} to {most}, got {table[key]}."
             )
+    if table.get("scored_part", "test") not in ("test", "valid"):
+        raise SpecificationError(
+            f"{where}: scored_part must be 'test' or 'valid', got {table['scored_part']!r}."
+        )
 
 
 def _check_headlines(where: str, headlines: Sequence[str], names: Sequence[str]) -> None:
