@@ -104,6 +104,8 @@ def _study_panels(
         "width, Hard-tanh": ("width", widths, hard_tanh, 25),
         "layers, sigmoid": ("layers", layers, "sigmoid", 25),
     }
+    if law == "paper":  # with the code's weights it is in Figure S2
+        wanted["layers, ReLU"] = ("layers", layers, "relu", 25)
     studies = {}
     for name, (vary, values, activation, width) in wanted.items():
         drawn = NetworkDistribution(width=width, activation=activation, weight_law=law, tau_law=law)
