@@ -1,6 +1,8 @@
 """The gallery is small, complete, and says what its files are."""
 
+import csv
 import json
+import math
 import re
 
 import pytest
@@ -40,3 +42,26 @@ def test_every_file_belongs_to_a_figure_at_full_size():
         assert record["size"] == "full"
         known |= {path.name, *record["files"]}
     assert {path.name for path in GALLERY.iterdir()} == known
+
+
+def test_tables_show_the_numbers_of_their_files():
+    tables = [path for path in GALLERY.glob("*-*.md") if path.with_suffix(".csv").is_file()]
+    assert tables
+    for path in tables:
+        with path.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+            stored = list(csv.DictReader(file))
+        head, _, *lines = (
+            line.strip("| ").split(" | ") for line in path.read_text("utf-8").splitlines()
+        )
+        assert len(lines) == len(stored), path.name
+        for cells, entry in zip(lines, stored, strict=True):
+            for name, cell in zip(head, cells, strict=True):
+                if cell != "–":
+                    assert cell in (entry[name], f"{_as_number(entry[name]):.4g}"), path.name
+
+
+def _as_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -35,7 +35,7 @@ TEXT_COLUMNS = (0, 4, 8)
 _FEWER_MARK = " †"
 _INCOMPLETE_SEARCH_MARK = " ‡"
 TITLE = "Published tables, reproduced"
-COMPUTED_NOTE = "not trained but computed, see 'tauflow show NAME'"
+COMPUTED_NOTE = "not trained but computed: 'tauflow show NAME' names the command"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Verdicts are those of "
     "papers/PROTOCOL.md: 'as published' if the 90 % interval of the difference of the means, by "
