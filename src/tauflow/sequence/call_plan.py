@@ -64,13 +64,11 @@ class CallPlan(NamedTuple):
     Args:
         cells: what serves each cell.
         is_single: whether there is one layer in one direction, without a projection.
-        infers_observed: whether NaN in x stands for missing features.
         is_compiled: whether compiled loops serve all cells.
     """
 
     cells: tuple[CellPlan, ...]
     is_single: bool
-    infers_observed: bool
     is_compiled: bool
 
 
@@ -204,7 +202,6 @@ def _make_plan(
     return CallPlan(
         tuple(cells),
         len(cells) == 1 and not rnn.proj_size,
-        rnn.uses_observed and not observed,
         all(cell.is_compiled for cell in cells),
     )
 

@@ -191,16 +191,16 @@ def prepare_inputs(
 def infer_observed(inputs: SequenceInputs) -> SequenceInputs:
     """Return the call with NaN taken for missing, unless it says itself what was measured.
 
-    Where Python can look without cost and finds none, all that there is was measured.
+    What is not finite and was not measured becomes 0, so that no cell computes with it. Where
+    Python can look without cost and finds nothing of it, all that there is was measured.
     """
-    if inputs.observed is not None:
-        return inputs
     if inputs.is_plain and inputs.x.is_contiguous() and not find_bad_values(None, inputs.x):
         return inputs
-    nan = inputs.x.isnan()
-    if is_readable(inputs.x) and not bool(nan.any()):
+    bad = ~inputs.x.isfinite()
+    if is_readable(inputs.x) and not bool(bad.any()):
         return inputs
-    return replace(inputs, observed=~nan)
+    observed = ~inputs.x.isnan() if inputs.observed is None else inputs.observed
+    return replace(inputs, x=inputs.x.masked_fill(bad & ~observed, 0.0), observed=observed)
 
 
 def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:

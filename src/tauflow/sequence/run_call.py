@@ -87,16 +87,12 @@ def _run_inputs(
     starts: list[Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs and the last state, by a plan where one serves."""
+    if rnn.uses_observed:
+        inputs = infer_observed(inputs)
+    elif inputs.observed is not None:
+        raise missing_features_error(where, rnn.cell)
     may_be_planned = run_cell is None and inputs.is_plain
     plan = rnn._call_plans.find(rnn, inputs, starts) if may_be_planned else ""
-    infers = rnn.uses_observed if isinstance(plan, str) else plan.infers_observed
-    if infers and inputs.observed is None:
-        known = infer_observed(inputs)
-        if known is not inputs:
-            inputs = known
-            plan = rnn._call_plans.find(rnn, inputs, starts) if may_be_planned else ""
-    elif inputs.observed is not None and not rnn.uses_observed:
-        raise missing_features_error(where, rnn.cell)
     run: RunCell
     if not isinstance(plan, str):
         if not plan.is_compiled:

@@ -1,5 +1,7 @@
 """Cells that a user writes: what they return is looked at, and so is what they can be given."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -149,3 +151,38 @@ def test_a_cell_that_models_what_is_missing_may_be_told_nothing():
 
     with pytest.raises(ArgumentError, match=r"called as precompute\(x, dt\)\..*observed=None"):
         type("Own", (Precomputing,), {"precompute": precompute})(3, 4)
+
+
+class Masking(AbstractCell):
+    """Multiplies its input by the mask, as textbooks do."""
+
+    uses_observed = True
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.both = torch.nn.Linear(2 * input_size + hidden_size, hidden_size)
+
+    def step(self, x, h, dt, observed=None):
+        m = torch.ones_like(x) if observed is None else observed.to(x.dtype)
+        return torch.tanh(self.both(torch.cat([m * x, m, h], -1)))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_values_that_were_not_measured_reach_a_cell_as_zeros(bad, compiled):
+    cell = type("Own", (Masking,), {"compiled": compiled})(3, 4)
+    rnn = tauflow.RNN(cell, num_layers=2)
+    observed = torch.rand(2, 5, 3) < 0.6
+    expected, _ = rnn(X.masked_fill(~observed, 0.0), observed=observed)
+    x = X.masked_fill(~observed, bad)
+    y, _ = rnn(x, observed=observed)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(
+        torch.func.vmap(lambda x, o: rnn(x[None], observed=o[None])[0][0])(x, observed), expected
+    )
+    if math.isnan(bad):
+        torch.testing.assert_close(rnn(x)[0], expected)
+    stream = rnn.stream(batch_size=2)
+    for t in range(5):
+        y_t = stream.step(x[:, t], 1.0, **({} if math.isnan(bad) else {"observed": observed[:, t]}))
+        torch.testing.assert_close(y_t, expected[:, t])

@@ -324,10 +324,11 @@ class Stream:
                 "observed says that it was measured",
                 "mark it as not measured, or leave observed out, which takes NaN for missing.",
             )
+        self._x[~np.isfinite(self._x)] = 0.0
         return observed_array
 
     def _infer_observed(self) -> tuple[Array]:
-        """Return which features of a sample that is not finite were measured, if that is known."""
+        """Return which features of a sample were measured; NaN of the others become 0."""
         cell, missing = self.module.cell, np.isnan(self._x)
         if not cell.uses_observed or bool(np.isinf(self._x).any()):
             raise self._non_finite_input_error(
@@ -336,6 +337,7 @@ class Stream:
                 "leave the sample out and add its dt to the next one's, fill it in, or choose a "
                 "model that takes NaN for missing, such as tauflow.GRUD.",
             )
+        self._x[missing] = 0.0
         return (~missing,)
 
     def _non_finite_input_error(self, bad: Array, why: str, advice: str) -> NonFiniteError:
