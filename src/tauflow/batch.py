@@ -195,16 +195,18 @@ class SequenceBatch:
 
     def to(
         self,
-        device: str | torch.device | None = None,
+        device: str | torch.device | torch.dtype | None = None,
         dtype: torch.dtype | None = None,
         *,
         non_blocking: bool = False,
     ) -> "SequenceBatch":
-        """Move every tensor to a device, and those of real numbers to a dtype.
+        """Move every tensor to a device, and those of real numbers to a dtype, or either alone.
 
         Weights stay in single precision at least: in half, 257 would count as 256, or as infinity
         what is above 65504.
         """
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
         moved = self._map_tensors(
             lambda value: value.to(
                 device, dtype if value.is_floating_point() else None, non_blocking=non_blocking

@@ -29,9 +29,9 @@ def test_moving_moves_every_tensor():
     moved = batch().to("meta")
     assert {t.device.type for t in (moved.x, moved.y, moved.dt, moved.mask)} == {"meta"}
     assert moved.y_mask is None
-    precise = batch().to(dtype=torch.float64)
-    assert {t.dtype for t in (precise.x, precise.y, precise.dt)} == {torch.float64}
-    assert precise.mask.dtype is torch.bool
+    for precise in (batch().to(dtype=torch.float64), batch().to(torch.float64)):
+        assert {t.dtype for t in (precise.x, precise.y, precise.dt)} == {torch.float64}
+        assert precise.mask.dtype is torch.bool
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def simulate(
     flow = as_flow(system)
     check_at_least(1, steps=steps)
     check_positive(tolerance=tolerance)
-    h = flow.states("follow", starts)
+    h = flow.states("simulate", starts)
     if (step_size is None) != (flow.gap > 0):
         raise ArgumentError(
-            f"follow: step_size={step_size}, but the system is "
+            f"simulate: step_size={step_size}, but the system is "
             + ("a map, which has its own. Leave it out." if flow.gap else "a flow. Give a length.")
         )
     length = flow.gap if step_size is None else check_positive(step_size=step_size)
@@ -144,10 +144,14 @@ def flow_field(
     flow = as_flow(system)
     size = projection.weight.shape[1] if projection else flow.state_size or 2
     if projection is None and size != 2:
+        advice = (
+            "Give a projection, for instance principal_components(states).projection()."
+            if size > 2
+            else "Plot as_flow(system).velocity(h) over h."
+        )
         raise ArgumentError(
-            f"flow_field: the state has {format_count(size, 'dimension')} and a picture two. Give "
-            "a projection, "
-            "for instance principal_components(states).projection()."
+            f"flow_field: the state has {format_count(size, 'dimension')} and a picture two. "
+            f"{advice}"
         )
     view = projection or Projection.identity(2)
     if view.weight.shape != (2, flow.state_size or size):

@@ -81,7 +81,7 @@ class _LesionedCell(AbstractCell):
 
 def lesion(
     model: _Model,
-    neurons: Sequence[int],
+    neurons: Sequence[int] | int,
     *,
     layer: int = 0,
     value: float = 0.0,
@@ -96,7 +96,7 @@ def lesion(
 
     Args:
         model: a sequence module of one direction, or a model around one.
-        neurons: their indices in the layer, from 0.
+        neurons: their indices in the layer, from 0, or that of one.
         layer: which layer they belong to, from 0.
         value: what they are held at, such as their mean activity.
         parts: names of the parts of the state (``cell.state_parts``) in which they are held, each
@@ -108,6 +108,7 @@ def lesion(
             the model has no sequence module of one direction.
     """
     check_finite(value=value)
+    neurons = [neurons] if isinstance(neurons, int) else neurons
     lesioned = copy.deepcopy(model)
     module = unwrap_forward_module("lesion", lesioned, takes_cells=False)
     if not 0 <= layer < module.num_layers:

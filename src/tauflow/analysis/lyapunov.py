@@ -23,6 +23,7 @@ def lyapunov_exponents(
     *,
     dt: Tensor | float | None = None,
     observed: Bool[Tensor, "T I"] | None = None,
+    hx: Float[Tensor, " S"] | None = None,
     count: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, " count"]:
@@ -39,6 +40,8 @@ def lyapunov_exponents(
         dt: its time steps; by default 1.
         observed: which features were measured, for cells that model that; by default those that are
             not NaN.
+        hx: state to start from; by default the network's own. That of an attractor, such as the
+            last of :func:`~tauflow.analysis.visited_states`, leaves out how the network gets there.
         count: how many exponents, from the largest on; by default all S.
         generator: of the first tangent vectors.
 
@@ -60,7 +63,7 @@ def lyapunov_exponents(
             f"lyapunov_exponents: count={count}, but the state has {format_count(size, 'number')}."
         )
     with evaluation_mode(cell), torch.no_grad():
-        run = run_network("lyapunov_exponents", cell, x, dt=dt, observed=observed)
+        run = run_network("lyapunov_exponents", cell, x, hx, dt=dt, observed=observed)
         if len(run.x) > 1:
             expected = f"(T, {cell.input_size})"
             raise shape_error("lyapunov_exponents", "x", x, expected, "Give one sequence, as x[0].")

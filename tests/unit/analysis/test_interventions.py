@@ -62,7 +62,7 @@ def test_a_lesion_holds_its_neurons_at_every_step(name, value):
 def test_lesions_of_an_upper_layer_leave_the_lower_one_alone():
     rnn = build("gru", num_layers=2)
     x, _ = sequences()
-    intact, silent = (visited_states(r, x) for r in (rnn, lesion(rnn, [0], layer=1)))
+    intact, silent = (visited_states(r, x) for r in (rnn, lesion(rnn, 0, layer=1)))
     torch.testing.assert_close(silent[..., :N], intact[..., :N])
     assert silent[..., N].eq(0).all()
     assert intact[..., N].ne(0).all()

@@ -44,6 +44,19 @@ def test_chaos_has_a_positive_exponent() -> None:
     assert exponent == pytest.approx(math.log(2), abs=0.02)
 
 
+def test_exponents_begin_at_a_given_state() -> None:
+    """The sum of the exponents of a map of one number is the mean logarithm of its slope."""
+    x, start = torch.zeros(5, 1, dtype=torch.float64), 0.3
+    (exponent,) = lyapunov_exponents(
+        Logistic(1, 1), x, hx=torch.tensor([start], dtype=torch.float64)
+    ).tolist()
+    logs = []
+    for _ in range(5):
+        logs.append(math.log(abs(4 - 8 * start)))
+        start = 4 * start * (1 - start)
+    assert exponent == pytest.approx(sum(logs) / 5)
+
+
 def test_exponents_are_those_of_one_sequence() -> None:
     with pytest.raises(ShapeError, match=r"x has shape \(2, 5, 2\).*x\[0\]"):
         lyapunov_exponents(tauflow.GRU(2, 3), torch.randn(2, 5, 2))
