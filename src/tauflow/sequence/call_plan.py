@@ -247,7 +247,9 @@ def run_planned(
     else:
         start = cell_plan.cell.initial_state(first_sample(x, mask))
     # steps after the ends of sequences are left out where it pays
-    pieces = None if mask is None or not cell_plan.is_fused else split_by_length(mask)
+    pieces = None
+    if mask is not None and cell_plan.is_fused:
+        pieces = split_by_length(cell_plan.cell, mask)
     call = KernelCall(cell_plan.cell, x, start, dt, mask, inputs.observed)
     y, last = cell_plan.run(call) if pieces is None else run_segments(call, pieces, cell_plan.run)
     if not cell_plan.is_compiled:

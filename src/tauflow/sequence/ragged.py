@@ -1,6 +1,7 @@
 """Batches whose sequences end at different steps, without most of the steps after their ends.
 
-For kernels alone, which draw no random numbers, and cells that treat every sequence by itself.
+For kernels alone, and cells that treat every sequence by itself. Steps that draw random numbers are
+not cut, so that what is drawn depends neither on the number of threads nor on what runs them.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_readable, is_tracing
+from tauflow.cells.base import AbstractCell
 from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.kernel_call import check_call
+from tauflow.kernels.trace.traced_kernel import INTERPRETER_TRACES
 
 _GROUP_COUNT = 4
 """To which the sequences are dealt by length: few, for kernels keep what they make for a number of
@@ -51,7 +54,7 @@ def run_ragged(
 
     Args:
         call: the batch. Results are those of ``run(call)``, to rounding.
-        run: a kernel, which draws no random numbers.
+        run: a kernel.
 
     Raises:
         ShapeError, DtypeError: tensors of the call do not fit each other.
@@ -59,14 +62,18 @@ def run_ragged(
     if call.mask is None or is_tracing() or not is_readable(call.mask):
         return run(call)
     check_call(call)
-    pieces = split_by_length(call.mask)
+    pieces = split_by_length(call.cell, call.mask)
     return run(call) if pieces is None else run_segments(call, pieces, run)
 
 
-def split_by_length(mask: Tensor) -> RaggedSegments | None:
+def split_by_length(cell: AbstractCell, mask: Tensor) -> RaggedSegments | None:
     """Return how to cut a batch, (B, T); ``None`` where it had better be run as a whole.
 
     A sequence ends with its last valid step.
+
+    Args:
+        cell: what runs it.
+        mask: its valid steps.
     """
     B, T = mask.shape
     few = _MIN_SAVED_STEPS * torch.get_num_threads()
@@ -88,7 +95,9 @@ def split_by_length(mask: Tensor) -> RaggedSegments | None:
         rows.pop()
     widths = tuple(stop - start for start, stop in pairwise(cuts))
     steps = sum(count * width for count, width in zip(rows, widths, strict=True))
-    return RaggedSegments(order, widths, tuple(rows)) if steps <= _MAX_STEP_SHARE * B * T else None
+    if steps > _MAX_STEP_SHARE * B * T or INTERPRETER_TRACES.draws_numbers(cell):
+        return None
+    return RaggedSegments(order, widths, tuple(rows))
 
 
 def run_segments(

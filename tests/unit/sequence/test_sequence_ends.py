@@ -58,7 +58,7 @@ def results(run, call):
 
 def cut(call):
     """Run the reference loop on pieces."""
-    assert ragged.split_by_length(call.mask) is not None
+    assert ragged.split_by_length(call.cell, call.mask) is not None
     return ragged.run_ragged(call, reference_loop)
 
 
@@ -93,10 +93,30 @@ def test_it_changes_nothing_for_kernels(name, monkeypatch):
     call = a_call(tauflow.build(name, FEATURES, 6).cell)
     assert select_kernel(call, "auto") is not None
     outputs = results(unroll, call)
-    monkeypatch.setattr(ragged, "split_by_length", lambda mask: None)
+    monkeypatch.setattr(ragged, "split_by_length", lambda cell, mask: None)
     for value, expected in zip(outputs, results(unroll, call), strict=True):
         largest = float(expected.detach().abs().max())
         torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4 * largest)
+
+
+def test_what_dropout_draws_depends_on_the_seed_alone():
+    """Not on what runs the steps, on how many threads, or on what is kept for gradients."""
+    torch.manual_seed(0)
+    rnn = tauflow.CfC(FEATURES, 6, num_layers=2, backbone_dropout=0.4)
+    x, mask = torch.randn(SIZE, STEPS, FEATURES), masks(holes=False)
+    rnn(x, mask=mask)
+    assert ragged.split_by_length(rnn.eval().cell, mask) is not None
+    assert ragged.split_by_length(rnn.train().cell, mask) is None
+    for options in ({}, {"backend": "reference"}, {"checkpoint_every": 20}):
+        other = tauflow.CfC(FEATURES, 6, num_layers=2, backbone_dropout=0.4, **options)
+        other.load_state_dict(rnn.state_dict())
+        for learns in (True, False):
+            drawn = []
+            for module in (rnn, other):
+                torch.manual_seed(1)
+                with torch.set_grad_enabled(learns):
+                    drawn.append(module(x, mask=mask)[0])
+            torch.testing.assert_close(*drawn)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])

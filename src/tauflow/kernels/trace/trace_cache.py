@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.fork_safety import make_fork_safe_lock
-from tauflow.cells.base import StepSequence
+from tauflow.cells.base import AbstractCell, StepSequence
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_call import KernelCall, check_call
@@ -106,7 +106,7 @@ class TraceCache:
         draws: bool = False,
     ) -> None:
         self.lower, self.is_absorbed, self.draws = lower, is_absorbed, draws
-        self.traces: dict[Hashable, TracedStep] = {}
+        self.traces: dict[tuple[Hashable, ...], TracedStep] = {}
         self._unsupported_reasons: dict[Hashable, str | None] = {}
 
     def unsupported_reason(
@@ -135,6 +135,17 @@ class TraceCache:
             reason = _find_untraceable_reason(call, config, prepare_inputs)
             _store_latest(self._unsupported_reasons, key, reason)
         return reason
+
+    def draws_numbers(self, cell: AbstractCell) -> bool:
+        """Whether a known trace of a cell, as it is now, drops units at random."""
+        if not (self.draws and cell.training):
+            return False
+        try:
+            config = make_config_key(cell)
+        except TracingError:
+            return False
+        with _lock:
+            return any(trace.draws for key, trace in self.traces.items() if key[0] == config)
 
     def find(
         self,
