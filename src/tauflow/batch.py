@@ -270,6 +270,35 @@ def check_batch(name: str, data: object) -> None:
         )
 
 
+def check_finite_batch(name: str, data: SequenceBatch) -> None:
+    """Raise if inputs are not finite where they were measured, or dt at steps that count.
+
+    Args:
+        name: of the batch, for the message.
+        data: the sequences.
+
+    Raises:
+        DataError: one is not.
+    """
+    for first, piece in data.iter_slices():
+        measured = torch.isfinite(piece.x)
+        if piece.observed is not None:
+            measured |= ~piece.observed
+        finite = {"x": measured.flatten(2).all(-1)}
+        if piece.dt is not None:
+            finite["dt"] = torch.isfinite(piece.dt)
+        for part, good in finite.items():
+            bad = ~good if piece.mask is None else ~good & piece.mask
+            if not bool(bad.any()):
+                continue
+            row, step = bad.nonzero()[0].tolist()
+            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
+            raise DataError(
+                f"{part} of {name} is not finite at sequence {first + row}, step {step}. "
+                f"{advice}, or mark the step with mask=False."
+            )
+
+
 def promote_to_float32(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which to count values of another: a half one is too coarse for it."""
     return torch.promote_types(dtype, torch.float32)

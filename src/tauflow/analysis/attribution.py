@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_positive
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch, check_batch
+from tauflow.batch import SequenceBatch, check_batch, check_finite_batch
 from tauflow.data.imputation import forward_fill
 from tauflow.errors import ArgumentError, ShapeError
 
@@ -92,6 +92,7 @@ def integrated_gradients(
 
     Raises:
         ArgumentError: ``answer`` is a module.
+        DataError: a measured input, or a time step, is not finite.
         DtypeError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
 
@@ -100,6 +101,7 @@ def integrated_gradients(
     """
     _check_answer("integrated_gradients", answer)
     check_batch("integrated_gradients: batch", batch)
+    check_finite_batch("integrated_gradients' batch", batch)
     check_positive(tolerance=tolerance)
     check_at_least(1, max_steps=max_steps)
     x = batch.x.detach()
@@ -177,12 +179,14 @@ def occlusion(
 
     Raises:
         ArgumentError: ``answer`` is a module.
+        DataError: a measured input, or a time step, is not finite.
         DtypeError: ``batch`` is no batch.
         ShapeError: ``answer`` does not give one number per sequence.
         UnknownNameError: nothing can be removed so.
     """
     _check_answer("occlusion", answer)
     check_batch("occlusion: batch", batch)
+    check_finite_batch("occlusion's batch", batch)
     check_one_of(REMOVALS, remove=remove)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
     is_measured = batch.valid.unsqueeze(-1).expand_as(batch.x)

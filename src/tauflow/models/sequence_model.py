@@ -112,7 +112,7 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
             x: inputs, as for the body; with a vocabulary, token ids.
             hx: state to start from.
             **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths``, ``observed`` and, with a
-                sequence module as body, ``parallel``, as for :meth:`SequenceModule.forward`.
+                sequence module as body, ``episode_start``, as for :meth:`SequenceModule.forward`.
 
         Returns:
             Predictions in the form of the input, and the final state.

@@ -87,6 +87,7 @@ class SequenceModuleBase(nn.Module):
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
         observed: PaddedOrPacked | None = None,
+        episode_start: PaddedOrPacked | None = None,
     ) -> CallExplanation:
         """Return which kernel serves a call of each cell, and why the others do not.
 
@@ -101,11 +102,13 @@ class SequenceModuleBase(nn.Module):
             mask: likewise.
             lengths: likewise.
             observed: likewise.
+            episode_start: likewise.
 
         Raises:
             ShapeError, DtypeError, ArgumentError, TimeError: as ``forward`` raises.
         """
-        return explain_call(self, x, hx, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed)
+        masks = {"mask": mask, "lengths": lengths, "observed": observed}
+        return explain_call(self, x, hx, dt=dt, t=t, **masks, episode_start=episode_start)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, *args: Any

@@ -1,5 +1,6 @@
 """Which kernel serves a call of a sequence module, and why the others do not."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -70,6 +71,10 @@ def explain_call(
     """Return how a call of a sequence module would run; see ``SequenceModule.explain``."""
     where = f"{type(rnn).__name__}.explain"
     inputs = read_call(where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others)
+    if inputs.episode_start is not None:  # episodes are rows, which end at different steps
+        valid = inputs.episode_start.new_ones(inputs.x.shape[:2])
+        mask = valid if inputs.mask is None else inputs.mask
+        inputs = replace(inputs, mask=mask, episode_start=None)
     check_times(where, inputs)
     check_dtype_and_device(where, rnn.cell, inputs.x)
     if rnn.cell.uses_observed:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import LONG_DT, SHORT_DT
-from tauflow.batch import SequenceBatch, check_batch
+from tauflow.batch import SequenceBatch, check_batch, check_finite_batch
 from tauflow.errors import ArgumentError, DataError, DtypeError, TimeUnitWarning
 
 from .objectives import Objectives
@@ -103,23 +103,7 @@ def _check_inputs(name: str, data: SequenceBatch) -> None:
             f"weight of the {name} data is {float(weight[row]):g} at sequence {row}, expected a "
             "finite number above 0. Leave out sequences that are not to count."
         )
-    for first, piece in data.iter_slices():
-        measured = torch.isfinite(piece.x)
-        if piece.observed is not None:
-            measured |= ~piece.observed
-        finite = {"x": measured.flatten(2).all(-1)}
-        if piece.dt is not None:
-            finite["dt"] = torch.isfinite(piece.dt)
-        for part, good in finite.items():
-            bad = ~good if piece.mask is None else ~good & piece.mask
-            if not bool(bad.any()):
-                continue
-            row, step = bad.nonzero()[0].tolist()
-            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
-            raise DataError(
-                f"{part} of the {name} data is not finite at sequence {first + row}, step {step}. "
-                f"{advice}, or mark the step with mask=False."
-            )
+    check_finite_batch(f"the {name} data", data)
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
@@ -165,8 +149,7 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
     warnings.warn(
         f"the median time step of the training data is {median:.4g}, and the time constants of "
         f"this model begin around {constant:.4g}, so that little may be learned. Divide dt by "
-        f"{median / constant:.4g}, of all parts"
-        + ("; of tables time_unit='auto' makes the median 1." if constant == 1 else ".")
+        f"{median / constant:.4g}, of all parts, or set the time_unit of tables and events."
         + (f" Or build the cell with tau={median:.4g}." if has_tau else ""),
         TimeUnitWarning,
         stacklevel=stacklevel + 1,

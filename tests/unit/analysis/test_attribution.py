@@ -10,7 +10,7 @@ from tauflow.analysis import (
     permutation_importance,
     plot_attributions,
 )
-from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, DtypeError, ShapeError, UnknownNameError
 
 
 def batch_of(x, observed=None, mask=None, y=None):
@@ -113,6 +113,14 @@ def test_the_error_of_a_module_shows_a_function_that_is_taken(method):
         method(model, batch)
     answer = eval(str(error.value)[str(error.value).index("lambda") :], {"model": model})
     method(answer, batch)
+
+
+@pytest.mark.parametrize("method", [integrated_gradients, occlusion])
+def test_values_that_are_missing_without_a_mark_are_refused(method):
+    x = torch.randn(3, 4, 2)
+    x[1, 2, 0] = float("nan")
+    with pytest.raises(DataError, match=r"not finite at sequence 1, step 2.*observed=False"):
+        method(lambda b: b.x.sum((1, 2)), batch_of(x))
 
 
 def test_an_answer_per_step_is_refused():

@@ -35,6 +35,15 @@ def test_reasons_are_those_of_the_kernels():
     assert "run_traced" in reasons
 
 
+def test_episodes_are_explained_as_rows_that_end():
+    rnn, x = tauflow.LSTM(4, 6), torch.randn(2, 5, 4)
+    starts = torch.zeros(2, 5, dtype=torch.bool)
+    starts[0, 3] = True
+    masked = rnn.explain(x, mask=torch.ones(2, 5, dtype=torch.bool))
+    assert rnn.explain(x, episode_start=starts).kernels == masked.kernels
+    assert rnn.explain(x).kernels != masked.kernels
+
+
 def test_every_layer_and_direction_is_told():
     rnn = tauflow.CfC(4, 6, num_layers=2, bidirectional=True)
     explained = rnn.explain(torch.randn(2, 5, 4), lengths=[5, 3])
