@@ -318,26 +318,30 @@ def read_query_table(
 def describe_queries(
     rows: Sequences, queries: Queries, known_features: Indices, columns: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
+    """Return the columns in front of tidy forecasts: of which sequence, and when.
+
+    Columns of ids and times are called as in the table. Arrays have the number of the sequence, and
+    the time if theirs are dates; else how long after the last sample it is.
+    """
     clock, last = rows.clock, find_last_samples(rows, known_features)[queries.sequence]
     lead_time = queries.time - clock[last]
-    if rows.ids is None and rows.moments is None:
-        return {"sequence": queries.sequence, "lead_time": lead_time}
     front: dict[str, Any] = {}
     if rows.ids is not None:
         front[columns["id"]] = rows.ids[queries.sequence]
+    elif "time" not in columns:
+        front["sequence"] = queries.sequence
     if rows.moments is None:
         return {**front, "lead_time": lead_time}
-    before = to_moments(rows.moments[last], dated=rows.dated)
+    name, before = columns.get("time", "time"), to_moments(rows.moments[last], dated=rows.dated)
     if not rows.dated:
-        return {**front, columns["time"]: before + lead_time}
+        return {**front, name: before + lead_time}
     moments = before + np.round(lead_time * 1e6).astype("timedelta64[us]")
     pandas = require("pandas", extra="tables")
     first = rows.moments[0]
     first = pandas.to_datetime(first, format="ISO8601") if isinstance(first, str) else first
     if (zone := getattr(first, "tzinfo", None)) is not None:
         moments = pandas.DatetimeIndex(moments).tz_localize("UTC").tz_convert(zone)
-    return {**front, columns["time"]: moments}
+    return {**front, name: moments}
 
 
 def check_any_query(queries: Queries, longest: float) -> Queries:

@@ -89,8 +89,9 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
 
         Returns:
             One row for each id, time, target and, with an interval, ``quantile``, which is empty
-            for the forecast itself. Columns of ids and times are called as in X; of arrays they are
-            ``sequence`` and ``lead_time``. Then come ``target`` and ``value``.
+            for the forecast itself. Columns of ids and times are called as in X, a nameless index
+            ``index``; of arrays and lists they are ``sequence`` and ``time`` of dates, or
+            ``lead_time``. Then come ``target`` and ``value``.
         """
         rows = self._read_new(X, kwargs)
         queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
@@ -337,8 +338,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         cycles: tuple[float, ...] = getattr(self, "cycles_", ())  # none in old files
         if cycles and rows.moments is None:
             raise ArgumentError(
-                "the forecaster was fitted to a table with dates, and its network reads hour, day "
-                "or season. Give a table with dates, as for fit."
+                "the forecaster was fitted to dates, and its network reads hour, day or season. "
+                "Give dates, as for fit."
             )
         return make_windows(rows, queries, self.known_features_, self.window_, cycles)
 

@@ -152,11 +152,13 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     if dt is None and t is None:
         return rows
     if dt is None:
-        table = _make_time_frame(rows, "t", _flatten_to_rows(rows, "t", t))
+        moments = _flatten_to_rows(rows, "t", t)
+        table = _make_time_frame(rows, "t", moments)
         timed = group_into_sequences(
             table, None, "t", "seconds", sort=False, allow_equal=True, skip_date_check=True
         )
-        return replace(rows, dt=timed.compute_dt(), dated=timed.dated)
+        dates = moments if timed.dated else None
+        return replace(rows, dt=timed.compute_dt(), dated=timed.dated, moments=dates)
     dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
     single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
     values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)

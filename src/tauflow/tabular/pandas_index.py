@@ -27,7 +27,8 @@ def read_index(
     """Return a frame of pandas without an index to read, and what it says of the columns.
 
     Levels that are named as id or time become columns. Dates and durations are the times where
-    nothing else is named. Of one step for each of several sequences it names these.
+    nothing else is named, of one series too. Of one step for each of several sequences it names
+    these.
     """
     index: Any = getattr(X, "index", None)
     if not hasattr(index, "nlevels"):
@@ -39,14 +40,11 @@ def read_index(
     has_array = any(arrays[name] is not None for name in ("dt", "t"))
     if len(levels) == index.nlevels or (has_array and not columns):
         return X, columns, arrays
-    times = _to_times(X.index)
-    if times is not None and time not in X.columns and X.index.name in (None, time or X.index.name):
-        if is_series and not columns:
-            return X, columns, {**arrays, "t": times}
-        if columns:
-            name = time or X.index.name or "index"
-            return X.set_axis(times).reset_index(names=name), {**columns, "time": name}, arrays
-    if columns or is_series or X.index.nlevels > 1:
+    times, name = _to_times(X.index), time or X.index.name or "index"
+    is_read = bool(columns) or is_series
+    if is_read and times is not None and name not in X.columns and X.index.name in (None, name):
+        return X.set_axis(times).reset_index(names=name), {**columns, "time": name}, arrays
+    if is_read or X.index.nlevels > 1:
         _check_index(X, "X", has_times=time is not None)
     return X, columns, arrays
 

@@ -55,7 +55,7 @@ class Sequences:
         y: targets, (N, ...), an array if there are any.
         weight: how much each sequence counts, (N,); ``None`` if all count alike.
         is_single: whether they are one sequence that came without an axis for several.
-        moments: times of the rows, (R,), as the table has them.
+        moments: times of the rows, (R,), as the table has them; of arrays those that are dates.
         lead_times: time from each row to the ones that are to be forecast, (R, H).
         calendar: inputs that follow from the dates of rows, (R, C).
         is_query: which rows ask for a forecast at their time, and are no samples, (R,).

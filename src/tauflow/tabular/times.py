@@ -156,6 +156,8 @@ def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -
         return times.astype(np.float64)
     if times.dtype.kind in "mM" and not hasattr(times, "tz"):
         return times
+    if times.dtype.kind == "O":
+        return to_dates(times.tolist())
     pandas = require("pandas", extra="tables")
     dates = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
     moments: NDArray[Any] = dates.to_numpy()

@@ -108,15 +108,12 @@ def test_the_default_is_ahead_of_seasonal_naive(monkeypatch):
     assert np.mean(errors) < 0.95
 
 
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_forecaster_that_reads_the_calendar_needs_dates():
     table = seasonal_table()
     forecaster = SequenceForecaster(max_lead_time="3h", hidden_size=4, epochs=1, random_state=0)
     forecaster.fit(table[-100:], id="id", time="time")
-    with pytest.raises(ArgumentError, match="fitted to a table with dates"):
-        forecaster.predict(
-            table[["y"]][-50:].to_numpy()[None], t=table["time"][-50:].to_numpy()[None], at=["1h"]
-        )
+    with pytest.raises(ArgumentError, match="fitted to dates"):
+        forecaster.predict([table[["y"]][-50:]], dt=pd.Timedelta("1h"), at=["1h"])
 
 
 def test_nothing_is_held_out_where_no_score_chooses(monkeypatch):

@@ -78,6 +78,41 @@ def test_a_column_of_times_needs_no_id():
     assert frame["when"].tolist() == [DATES[-1] + pandas.Timedelta(h, "h") for h in (1, 2)]
 
 
+HOURLY = pandas.DataFrame(
+    {"v": np.sin(np.arange(60) / 4)},
+    index=pandas.date_range("2024-03-29", periods=60, freq="h", tz="Europe/Berlin", name="when"),
+)
+FORMS = {
+    "column": (HOURLY.reset_index(), {"time": "when"}, "when"),
+    "index": (HOURLY, {}, "when"),
+    "nameless": (HOURLY.rename_axis(None), {}, "index"),
+    "series": (HOURLY["v"], {}, "when"),
+    "list": ([HOURLY], {}, "time"),
+    "array": (HOURLY.to_numpy(), {"t": HOURLY.index}, "time"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dates_are_calendar_inputs_and_come_back_wherever_they_stand(form):
+    model = SequenceForecaster(hidden_size=3, epochs=1, random_state=0, max_lead_time="3h")
+    expected = model.fit(HOURLY.reset_index(), time="when").predict(HOURLY.reset_index(), at="2h")
+    X, times, name = FORMS[form]
+    again = {} if "time" in times else times
+    np.testing.assert_array_equal(
+        np.ravel(model.fit(X, **times).predict(X, at="2h", **again)), np.ravel(expected)
+    )
+    assert model.cycles_ == (86400.0,)
+    answers = [
+        model.forecast(X, at=["1h", "2h"], **again),
+        SequenceForecaster.from_pretrained().forecast(X, ["1h", "2h"], **times),
+    ]
+    for frame in answers:
+        moments = HOURLY.index[-1] + pandas.to_timedelta([1, 2], "h")
+        assert list(frame[name]) == list(moments)
+        assert str(frame[name].dt.tz) == "Europe/Berlin"
+        assert ("sequence" in frame) is (name == "time")
+
+
 @pytest.mark.parametrize("levels", [["hours"], ["hours", "when"]])
 @pytest.mark.parametrize("form", ["series", "list", "table"])
 def test_any_other_named_index_is_refused_by_name(levels, form):
