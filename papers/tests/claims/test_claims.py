@@ -425,6 +425,8 @@ def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):
     now = {"ltc": [judge_claim(example(), StoredResults(tmp_path, tmp_path))]}
     assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(now, before)
     verdict_second = "| ten times as fast (Section 1) | holds in part ± | 3 times |"
-    assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(now, verdict_second)
+    assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(
+        now, verdict_second
+    )
     with pytest.raises(SpecificationError, match="none of these claims"):
         make_changes(now, "| holds | another claim (Section 1) | 3 times |")

@@ -168,7 +168,8 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
 
         A subclass takes the inputs x, ``(*batch, I)``, the time steps dt, ``(*batch, 1)``, and with
         ``uses_observed`` which features were measured, ``(*batch, I)`` or ``None``, by default
-        ``None``; x is 0 in place of NaN that were not measured. It is called once for all steps of a sequence.
+        ``None``; x is 0 in place of NaN that were not measured. It is called once for all steps of
+        a sequence.
         """
         return Precomputed(args)
 

@@ -129,7 +129,8 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
     }
     if not any(name in old for name in names.values()):
         raise SpecificationError(
-            "the earlier page has none of these claims. Give one that 'tauflow claims --page' wrote."
+            "the earlier page has none of these claims. Give one that 'tauflow claims --page' "
+            "wrote."
         )
     rows = []
     for paper, of_paper in judged.items():

@@ -182,9 +182,7 @@ def format_interval(entry: RowSummary) -> str:
     text = f"{difference:+.2g} ({low:+.2g} to {high:+.2g})"
     if not entry.judged.splits or entry.row.published.mean is None:
         return text
-    mean = metric_format.format_score(
-        entry.row.published.mean + known.difference, entry.row.metric
-    )
+    mean = metric_format.format_score(entry.row.published.mean + known.difference, entry.row.metric)
     return f"{text}, of {mean} over {format_count(entry.judged.splits, 'split')}"
 
 
