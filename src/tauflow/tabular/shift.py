@@ -19,6 +19,9 @@ _MIN_SEQUENCES, _MIN_TRAINED, _MIN_GAPS = 5, 10, 20
 _MANY_DEVIATIONS = 2.5  # between medians
 _TIMES_WIDER = 8.0
 _LONGER = 3.0
+_FAR = 3.0  # widths of the range beyond it, at which a single sequence is told
+_MAX_TAILS = 8.0  # width of 98 % of the values by that of half of them; of a normal one it is 3.4
+_CHANCE = 1e-5  # that so many sequences lie outside
 _LEAST_LOG = 0.2  # deviation of logarithms, so that whole numbers 1 and 2 are not far apart
 _SHOWN = 8
 _SAME_UNIT = 0.75  # deviations by which a likely unit may miss the quartiles
@@ -143,7 +146,7 @@ def warn_shift(
     """Warn, once, of features and time steps of a table that are unlike those of the training.
 
     Of a few sequences little can be said: features are compared from five sequences on, or where
-    every one lies far outside the range of the training split.
+    every one lies far outside the range of the training split. Where only some do, they are named.
 
     Args:
         summary: what :func:`summarise` returned of the training split; nothing of old files, with
@@ -160,7 +163,7 @@ def warn_shift(
     for name, feature in read_summary(summary).items():
         if name in columns:
             values = columns[name].astype(np.float64)
-            messages = [_describe_feature(feature, values, owner)]
+            messages = [_describe_feature(feature, values, owner, ids)]
             messages += (
                 [_describe_last_values(feature, values, owner, ids)] if name in targets else []
             )
@@ -180,7 +183,7 @@ def warn_shift(
 
 
 def _describe_feature(
-    feature: FeatureSummary, values: Floats, owner: NDArray[np.int64]
+    feature: FeatureSummary, values: Floats, owner: NDArray[np.int64], ids: Any
 ) -> str | None:
     """Return what has changed of a feature; ``None`` if it may be chance."""
     known = ~np.isnan(values)
@@ -202,18 +205,29 @@ def _describe_feature(
     first, lower, middle, upper, last = scale(np.array(feature.quantiles))
     where = scale(medians)
     is_few = len(medians) < _MIN_SEQUENCES or trained < 2 * _MIN_TRAINED
+    least = _LEAST_LOG if is_log else 0.05 * (feature.high - feature.low)
+    positive = max(feature.low, feature.quantiles[0]) if is_log else feature.low
+    low, high = scale(np.array([positive, feature.high]))
+    beyond = np.maximum(where - high, low - where)
     if is_few:  # every one is beyond the range by as much as it is wide
-        positive = max(feature.low, feature.quantiles[0]) if is_log else feature.low
-        low, high = scale(np.array([positive, feature.high]))
-        is_shifted = bool((np.maximum(where - high, low - where) > high - low).all())
+        is_shifted = bool((beyond > high - low).all())
     else:
-        least = _LEAST_LOG if is_log else 0.05 * (feature.high - feature.low)
         centre, width = np.median(where), max((upper - lower) / 1.35, (last - first) / 6, least)
         is_beyond = not first <= centre <= last
         is_shifted = is_beyond and abs(centre - middle) > _MANY_DEVIATIONS * width
     if is_shifted:
         change = f"median {np.median(medians):.4g}, was {feature.quantiles[2]:.4g}"
         return change + _find_unit(feature, values)
+    outside = _find_outside(feature, medians, beyond > max(last - first, least))
+    if len(outside):
+        numbers = np.unique(owner)[outside]
+        named = [str(n if ids is None else ids[n]) for n in numbers]
+        return (
+            f"{format_count(len(outside), 'sequence')} of {len(medians)} outside the range of the "
+            "training, "
+            f"{feature.low:.4g} to {feature.high:.4g}"
+            f"{_find_unit(feature, values[np.isin(owner, numbers)])}: {format_names(named)}"
+        )
     if is_few or is_log or len(medians) < 2 * _MIN_TRAINED:
         return None
     now = _compute_quantiles(values)
@@ -224,6 +238,30 @@ def _describe_feature(
         wide, was = pairs[0]
         return f"middle half {wide:.4g} wide, was {was:.4g}{_find_unit(feature, values)}"
     return None
+
+
+def _find_outside(
+    feature: FeatureSummary, medians: Floats, is_outside: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return which sequences lie outside the range, if they are too many or too far for chance.
+
+    Args:
+        feature: what it was like.
+        medians: of sequences.
+        is_outside: whether they lie outside by as much as 98 % of the values are wide.
+    """
+    total, trained = len(medians), feature.sequences * feature.present
+    if trained < 2 * _MIN_TRAINED:
+        return np.zeros(0, np.int64)
+    # Of exchangeable sequences the k outermost are all new ones with at most this probability.
+    if (total / (total + trained)) ** np.count_nonzero(is_outside) < _CHANCE:
+        return np.flatnonzero(is_outside)
+    first, lower, _, upper, last = feature.quantiles
+    # With long tails, or among many more than were trained on, one may lie far outside by chance.
+    if total > trained or last - first >= _MAX_TAILS * (upper - lower):
+        return np.zeros(0, np.int64)
+    beyond = np.maximum(medians - feature.high, feature.low - medians)
+    return np.flatnonzero(beyond > _FAR * (feature.high - feature.low))
 
 
 def _describe_absence(feature: FeatureSummary, present: int, total: int) -> str | None:

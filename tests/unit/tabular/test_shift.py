@@ -90,6 +90,31 @@ def test_one_row_far_outside_is_told():
     assert "'temperature': median 98.6" in message
 
 
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.45])
+def test_sequences_in_another_unit_are_told_among_others_in_the_right_one(share):
+    features, owner, gaps = draw(1, 100)
+    is_other = owner < 100 * share
+    features["temperature"] = np.where(
+        is_other, 1.8 * features["temperature"] + 32, features["temperature"]
+    )
+    ids = [f"patient {n}" for n in range(100)]
+    (message,) = compare(draw(0, 200), (features, owner, gaps), ids=ids)
+    count = "1 sequence" if share == 0.01 else f"{round(100 * share)} sequences"
+    assert f"'temperature': {count} of 100 outside the range" in message
+    assert "(likely 1.8 x + 32): patient 0" in message
+    assert message.count("': ") == 1
+
+
+def test_many_sequences_far_below_a_wide_range_are_told():
+    features, owner, gaps = draw(1, 100)
+    is_other = owner < 30
+    features["glucose"] = np.where(is_other, features["glucose"] / 18.02, features["glucose"])
+    (message,) = compare(draw(0, 200), (features, owner, gaps))
+    assert "'glucose': " in message
+    assert " of 100 outside the range" in message
+    assert "(likely / 18.02)" in message
+
+
 def test_last_values_to_forecast_name_their_sequences():
     old = draw(0, 100)
     features, owner, gaps = draw(1, 4)
