@@ -40,7 +40,7 @@ def build_step_graph(program: ExportedProgram) -> StepGraph:
 
 
 _COPIES = ("clone", "contiguous", "dropout", "lift_fresh_copy")
-_CASTS = ("to", "_to_copy")
+_CASTS = ("to", "to_copy")
 _MOVES = (
     "cat",
     "stack",
@@ -48,10 +48,12 @@ _MOVES = (
     "repeat",
     "flip",
     "roll",
-    "lift_fresh_copy",
-    "_unsafe_view",
+    "unsafe_view",
 )
 """Operations that move lanes, beside those whose results are views of what they read."""
+_LOGICAL = ("logical_and", "logical_or", "logical_not", "any")
+_BITWISE = ("and", "or", "bitwise_and", "bitwise_or", "bitwise_not")
+_DTYPES = (torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
 _FILLS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _MAX_RUNS = 16
 
@@ -87,33 +89,39 @@ class GraphBuilder:
             else:
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 with torch.no_grad():
-                    values[node] = self._call(node.target, args, kwargs)
+                    values[node] = self._call(node, args, kwargs)
         raise AssertionError("a program without outputs")
 
-    def _call(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def _call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        target: Any = node.target
         if not any(isinstance(leaf, Lanes) for leaf in _leaves((args, kwargs))):
             return target(*args, **kwargs)
-        name = getattr(target, "_opname", target.__name__)
-        if name == "_assert_tensor_metadata":
+        name = getattr(target, "_opname", target.__name__).strip("_")
+        if name == "assert_tensor_metadata":
             return None
         if name == "getitem":
             return args[0][args[1]]
+        args, kwargs = _fill_arguments(target, args, kwargs)
+        dtype, sources = _get_dtype(node), list(map(_get_dtype, node.all_input_nodes))
         if name in _COPIES:
             return args[0]
+        _check_dtype(target, name, sources, dtype)
         if name in _CASTS:
-            kinds = [v for v in (*args[1:], *kwargs.values()) if isinstance(v, torch.dtype)]
-            return self._cast(args[0], kinds[0]) if kinds else args[0]
+            return self._cast(args[0], sources[0], dtype)
         if name in _FILLS:
-            like = torch.empty(args[0].ids.shape)
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "device", "layout")}
-            return target(like, *args[1:], **kwargs)
+            return target(torch.empty(args[0].ids.shape, dtype=dtype), *args[1:])
         if name in _MOVES or _is_view(target):
             return self._move(target, args, kwargs)
-        if (rule := RULES.get(name.strip("_"))) is not None:
+        return self._apply_rule(node, name, args, kwargs)
+
+    def _apply_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: Any) -> Any:
+        if name in _LOGICAL:
+            args = [self._to_boolean(value, node, k) for k, value in enumerate(args)]
+        if (rule := RULES.get(name)) is not None:
             return rule(self, *args, **kwargs)
         if name in OPERATIONS and not kwargs:
             return self.compute(name, *args)
-        raise UnknownOperation(str(target))
+        raise UnknownOperation(str(node.target))
 
     def _move(self, target: Any, args: Any, kwargs: Any) -> Any:
         def ids_of(value: Any) -> Any:
@@ -128,12 +136,27 @@ class GraphBuilder:
 
         return to_lanes(target(ids_of(args[0]), *args[1:], **kwargs))
 
-    def _cast(self, x: Lanes, dtype: torch.dtype) -> Lanes:
-        """Return lanes in another precision, of a step in single precision."""
+    def _cast(self, x: Lanes, source: torch.dtype, dtype: torch.dtype) -> Lanes:
+        """Return lanes as numbers of another dtype."""
+        if dtype is torch.bool and source is not torch.bool:
+            return self.compute("sub", 1.0, self.compute("eq", x, 0.0))
+        if not dtype.is_floating_point:
+            if not source.is_floating_point:
+                return x
+            size = self.compute("floor", self.compute("abs", x))  # which rounds towards 0
+            return self.compute("mul", self.compute("sign", x), size)
         is_double = any(self.nodes[at].is_double for at in np.unique(self._refs(x.ids)[0]))
         if self.dtype is torch.float32 and is_double != (dtype is torch.float64):
             return self.compute("single" if is_double else "double", x)
         return x
+
+    def _to_boolean(self, value: Any, node: fx.Node, place: int) -> Any:
+        """Return an operand of a node, of a tensor which of its numbers are not 0."""
+        if isinstance(value, Tensor):
+            return value != 0
+        if not isinstance(value, Lanes):
+            return value
+        return self._cast(value, _get_dtype(node.args[place]), torch.bool)
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -244,6 +267,32 @@ class GraphBuilder:
         return self.add(
             StepNode("linear", len(bias), tuple(args), value=bias, tables=tuple(tables))
         )
+
+
+def _fill_arguments(target: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call with the defaults of those that a graph leaves out."""
+    values = {
+        argument.name: kwargs.get(argument.name, argument.default_value)
+        for argument in target._schema.arguments[len(args) :]
+    }
+    names = {argument.name for argument in target._schema.arguments if argument.kwarg_only}
+    rest = [value for name, value in values.items() if name not in names]
+    return [*args, *rest], {name: value for name, value in values.items() if name in names}
+
+
+def _get_dtype(node: Any) -> torch.dtype:
+    value = node.meta["val"]
+    dtype: torch.dtype = (value[0] if isinstance(value, list | tuple) else value).dtype
+    return dtype
+
+
+def _check_dtype(target: Any, name: str, sources: list[torch.dtype], dtype: torch.dtype) -> None:
+    """Refuse results that lanes, which are numbers without a dtype, do not have."""
+    is_integer = dtype is not torch.bool and not dtype.is_floating_point
+    is_rounded = name not in _CASTS and any(source.is_floating_point for source in sources)
+    is_sum = dtype is torch.bool and name == "add"
+    if dtype not in _DTYPES or is_sum or (is_integer and (is_rounded or name in _BITWISE)):
+        raise UnknownOperation(f"{target} with results of {dtype}")
 
 
 def _is_view(target: Any) -> bool:

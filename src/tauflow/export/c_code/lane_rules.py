@@ -42,11 +42,8 @@ def _pow(b: Any, x: Any, exponent: Any) -> Any:
     return b.compute("pow", x, number=float(exponent))
 
 
-def _clamp(b: Any, x: Any, low: Any = None, high: Any = None, **bounds: Any) -> Any:
-    for op, bound in (
-        ("maximum", bounds.get("min", low)),
-        ("minimum", bounds.get("max", high)),
-    ):
+def _clamp(b: Any, x: Any, low: Any, high: Any) -> Any:
+    for op, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
             x = b.compute(op, x, bound)
     return x
@@ -64,8 +61,11 @@ def _elu(b: Any, x: Any, alpha: float = 1, scale: float = 1, rate: float = 1) ->
 
 
 def _softplus(b: Any, x: Any, beta: float = 1, threshold: float = 20) -> Any:
-    y = b.compute("softplus", b.compute("mul", x, float(beta)))
-    return b.compute("mul", y, 1 / beta)
+    scaled = b.compute("mul", x, float(beta))
+    y = b.compute("mul", b.compute("softplus", scaled), 1 / beta)
+    if threshold < 20:  # beyond which single precision makes no difference
+        y = b.compute("where", b.compute("lt", float(threshold), scaled), x, y)
+    return y
 
 
 def _mean(b: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
@@ -108,7 +108,7 @@ def _linear(b: Any, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _addmm(b: Any, bias: Any, x: Any, weight: Any, **scales: float) -> Any:
-    if scales:
+    if set(scales.values()) != {1}:
         raise UnknownOperation("addmm with factors")
     return b.compute("add", _matmul(b, x, weight), bias)
 
@@ -185,7 +185,8 @@ RULES: dict[str, Callable[..., Any]] = {
     **{f"bitwise_{name}": _SIMPLE[name] for name in ("and", "or", "not")},
     **dict.fromkeys(("matmul", "mm", "bmm"), _matmul),
     **dict.fromkeys(("clamp", "hardtanh"), _clamp),
-    **dict.fromkeys(("pad", "constant_pad_nd"), _pad),
+    "pad": _pad,
+    "constant_pad_nd": lambda b, x, pad, value: _pad(b, x, pad, "constant", value),
     "any": _SIMPLE["amax"],
     "lerp": _lerp,
     "addcmul": _addcmul,
