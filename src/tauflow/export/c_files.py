@@ -265,22 +265,12 @@ def make_c_sources(
 def _sample_outputs(step: ExportableModel) -> tuple[dict[str, Tensor], Tensor]:
     """Return irregular samples by name, and what the model says to them, (1, T, O)."""
     inputs = sample_inputs(step, (1, SAMPLE_COUNT), seed=1)
-    return inputs, _run_model(step, inputs)
-
-
-def _run_model(step: ExportableModel, inputs: dict[str, Tensor], *, double: bool = False) -> Tensor:
-    body = step.sequence_module
-    return_sequences, body.return_sequences = body.return_sequences, True
-    try:
-        y, _ = run_model(step, inputs, double=double)
-    finally:
-        body.return_sequences = return_sequences
-    return y
+    return inputs, run_model(step, inputs, every_step=True)[0]
 
 
 def _measure_rounding(step: ExportableModel, inputs: dict[str, Tensor], y: Tensor) -> float:
     """Return how far a model that says y is from itself in double precision."""
-    exact = _run_model(step, inputs, double=True)
+    exact, _ = run_model(step, inputs, double=True, every_step=True)
     return float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
 
 

@@ -11,9 +11,10 @@ import torch
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, ShapeError
 
-from .c_code.fixed_step import CalibrationSequences, IntegerStep, pack_gap, run_float
+from .c_code.fixed_step import CalibrationSequences, IntegerStep, pack_gap
 from .c_code.step_graph import Array
 from .exportable_model import ExportableModel
+from .parity import run_model
 
 Calibration = tuple[Any, ...]
 """x and dt, and y if the metric before and after is wanted: (B, T, ...), or lists of (T, ...)."""
@@ -145,6 +146,36 @@ def _to_list(values: Any, name: str) -> list[Array]:
         ) from error
 
 
+def run_exact(
+    step: ExportableModel, sequences: CalibrationSequences, scales: Sequence[Array]
+) -> tuple[list[Array], Array]:
+    """Return the outputs of each step of the model itself, in double precision, and its last state.
+
+    Args:
+        step: the model.
+        sequences: what it reads, in the units before scaling.
+        scales: mean and scale of inputs, then of outputs, or nothing.
+    """
+    count, length = len(sequences.x), max(map(len, sequences.x))
+    inputs = {
+        "x": torch.zeros(count, length, step.input_size, dtype=torch.float64),
+        "dt": torch.zeros(count, length, dtype=torch.float64),
+        "h_in": torch.from_numpy(sequences.h),
+    }
+    if step.observed:
+        inputs["observed"] = torch.zeros(inputs["x"].shape, dtype=torch.bool)
+    mean, scale = scales[:2] if scales else (0.0, 1.0)
+    for row, x in enumerate(sequences.x):
+        inputs["x"][row, : len(x)] = torch.from_numpy((x - mean) / scale)
+        inputs["dt"][row, : len(x)] = torch.from_numpy(sequences.dt[row])
+        if step.observed:
+            inputs["observed"][row, : len(x)] = torch.from_numpy(sequences.observed[row])
+    y, h = run_model(step, inputs, double=True, every_step=True)
+    y_mean, y_scale = scales[2:] if len(scales) > 2 else (0.0, 1.0)
+    outputs = y.numpy() * y_scale + y_mean
+    return [outputs[rows, time] for time, (rows, _) in enumerate(sequences.steps())], h.numpy()
+
+
 def run_integer(step: IntegerStep, sequences: CalibrationSequences) -> tuple[list[Array], float]:
     """Return the outputs of each step as numbers, and how much of the state is saturated."""
     model, saturated, total = step.model(), 0, 0
@@ -164,22 +195,27 @@ def run_integer(step: IntegerStep, sequences: CalibrationSequences) -> tuple[lis
 
 def check_integers(
     step: IntegerStep,
+    exported: ExportableModel,
     sequences: CalibrationSequences,
     targets: Sequence[Array],
     *,
+    exact: Sequence[Array],
+    scales: Sequence[Array],
     kind: str,
     longest: float = math.inf,
 ) -> IntegerChecks:
-    """Compare integers with the model in double precision.
+    """Compare integers with the model itself in double precision.
 
     Args:
         step: the integers.
+        exported: the model.
         sequences: the calibration data.
         targets: of each sequence, or none.
+        exact: what the model says to each step of them.
+        scales: mean and scale of inputs, then of outputs, or nothing.
         kind: what the outputs are, ``"logits"`` or something else.
         longest: time step that the cells' solvers can follow; longer ones are not tried.
     """
-    exact, _ = run_float(step.items, step.outputs, sequences, step.io)
     results, saturated_h = run_integer(step, sequences)
     y, integers = np.concatenate(exact), np.concatenate(results)
     span = float(np.ptp(y, axis=0).max()) or 1.0
@@ -191,9 +227,10 @@ def check_integers(
     for gap in (gap for gap in GAPS if gap <= longest):
         dt = [gap * np.exp(rng.uniform(-0.3, 0.3, len(v))) for v in x]
         other = replace(sequences, x=x, dt=dt, observed=observed, h=sequences.h[: len(x)])
-        y_gap = np.concatenate(run_float(step.items, step.outputs, other, step.io)[0])
+        y_gap = np.concatenate(run_exact(exported, other, scales)[0])
         i_gap = np.concatenate(run_integer(step, other)[0])
-        by_gap[f"{gap:g}"] = float(np.abs(i_gap - y_gap).max() / span)
+        if np.isfinite(y_gap).all():
+            by_gap[f"{gap:g}"] = float(np.abs(i_gap - y_gap).max() / span)
     integers_x = step.io.pack(np.concatenate(list(sequences.x)))
     metric = _compute_metrics(exact, results, sequences, targets, kind) if targets else {}
     return IntegerChecks(

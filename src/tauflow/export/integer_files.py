@@ -28,6 +28,7 @@ from .integer_calibration import (
     IntegerChecks,
     check_integers,
     read_calibration,
+    run_exact,
 )
 from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import make_metadata
@@ -69,9 +70,21 @@ def write_integer_c(
     scales = [v.numpy() for v in schema.scaling()] if scaled else []
     sequences, targets = read_calibration(calibration, step, start, schema.y)
     _warn_of_constants(sequences, schema)
-    integers = compile_integers(step, sequences, scales, is_int8=dtype == "int8")
-    longest = min(0.5 * cell.max_stable_dt() for cell in step.cells)
-    checks = check_integers(integers, sequences, targets, kind=schema.y, longest=longest)
+    exact, h = run_exact(step, sequences, scales)
+    outputs = np.concatenate(exact)
+    if not (np.isfinite(outputs).all() and np.isfinite(h).all()):
+        raise ExportError("the model's outputs or states on the calibration data are not finite.")
+    integers = compile_integers(step, sequences, outputs, scales, is_int8=dtype == "int8")
+    checks = check_integers(
+        integers,
+        step,
+        sequences,
+        targets,
+        exact=exact,
+        scales=scales,
+        kind=schema.y,
+        longest=min(0.5 * cell.max_stable_dt() for cell in step.cells),
+    )
     limit = TOLERANCE if tolerance is None else tolerance
     _judge(checks, limit, dtype)
     files = _make_files(step, integers, checks, metadata, schema, sequences, start, name, dtype)
@@ -87,9 +100,14 @@ def write_integer_c(
 
 
 def compile_integers(
-    step: ExportableModel, sequences: CalibrationSequences, scales: list[Array], *, is_int8: bool
+    step: ExportableModel,
+    sequences: CalibrationSequences,
+    outputs: Array,
+    scales: list[Array],
+    *,
+    is_int8: bool,
 ) -> IntegerStep:
-    """Return a step in double precision as integers."""
+    """Return a step in double precision as integers; ``outputs`` (N, O) are the model's."""
     for cell in step.cells:
         if "t" in cell.state_parts:
             raise ExportError(
@@ -107,6 +125,7 @@ def compile_integers(
     integers = compile_fixed_step(
         graph,
         sequences,
+        outputs=outputs,
         scales=scales,
         wide_lanes=np.array(wide),
         parts=parts,

@@ -149,18 +149,32 @@ def get_initial_state(exported: ExportableModel, inputs: NamedInputs) -> Tensor:
 
 @torch.no_grad()
 def run_model(
-    exported: ExportableModel, inputs: NamedInputs, *, double: bool = False
+    exported: ExportableModel,
+    inputs: NamedInputs,
+    *,
+    double: bool = False,
+    every_step: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return what the model itself, in double precision if ``double``, makes of the inputs.
+    """Return what the model itself makes of the inputs.
 
     Scales that are inside what was exported are applied here in double precision in any case.
+
+    Args:
+        exported: the model as it was exported.
+        inputs: by name.
+        double: whether it computes in double precision.
+        every_step: whether the outputs are those of every step, (B, T, O), in any case.
     """
     model, dtype, scaling = exported.model, exported.like.dtype, exported.scaling
-    if double:
-        model, dtype = copy.deepcopy(model).double(), torch.float64
+    if double or every_step:
+        model = copy.deepcopy(model)
         for part in model.modules():
-            if isinstance(part, SequenceModule):  # a kernel may know single alone
-                part.backend = "reference"
+            if isinstance(part, SequenceModule):
+                part.return_sequences |= every_step
+                if double:
+                    part.backend = "reference"  # a kernel may know single alone
+    if double:
+        model, dtype = model.double(), torch.float64
         inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
     x = inputs["x"] if scaling is None else scaling.scale_inputs_in_double(inputs["x"]).to(dtype)
     masks = {name: inputs[name] for name in ("mask", "observed") if name in inputs}

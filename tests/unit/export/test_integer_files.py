@@ -15,9 +15,13 @@ import torch
 import tauflow
 from tauflow.errors import ArgumentError, ExportError, ShapeError
 from tauflow.export import IOSchema, to_c
-from tauflow.export.c_code.fixed_step import run_float
 from tauflow.export.exportable_model import ExportedStep
-from tauflow.export.integer_calibration import check_integers, read_calibration, run_integer
+from tauflow.export.integer_calibration import (
+    check_integers,
+    read_calibration,
+    run_exact,
+    run_integer,
+)
 from tauflow.export.integer_files import compile_integers
 from tauflow.export.parity import get_initial_state
 
@@ -75,9 +79,12 @@ def prepare(model, calibration):
 
 def check(model, calibration, *, is_int8=False):
     step, sequences = prepare(model, calibration)
-    integers = compile_integers(step, sequences, [], is_int8=is_int8)
+    exact, _ = run_exact(step, sequences, [])
+    integers = compile_integers(step, sequences, np.concatenate(exact), [], is_int8=is_int8)
     longest = min(0.5 * cell.max_stable_dt() for cell in step.cells)
-    return check_integers(integers, sequences, [], kind="", longest=longest)
+    return check_integers(
+        integers, step, sequences, [], exact=exact, scales=[], kind="", longest=longest
+    )
 
 
 @pytest.mark.sampled(9)
@@ -100,10 +107,11 @@ def test_cells_of_the_papers_and_others(name):
 def test_missing_values_that_the_calibration_has_not():
     x, dt = samples(longest=1.0)
     step, sequences = prepare(build("gru-d"), (x, dt))
-    integers = compile_integers(step, sequences, [], is_int8=False)
+    outputs = np.concatenate(run_exact(step, sequences, [])[0])
+    integers = compile_integers(step, sequences, outputs, [], is_int8=False)
     missing = np.where(np.random.default_rng(1).random(x.shape) < 0.4, np.nan, x)
     later, _ = read_calibration((missing, dt), step, sequences.h[0])
-    exact = np.concatenate(run_float(integers.items, integers.outputs, later, integers.io)[0])
+    exact = np.concatenate(run_exact(step, later, [])[0])
     outputs = np.concatenate(run_integer(integers, later)[0])
     assert np.abs(outputs - exact).max() < 0.004 * np.ptp(exact)
 

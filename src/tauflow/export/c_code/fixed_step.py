@@ -92,8 +92,6 @@ class IntegerStep:
         state_q: format of the state, (S,).
         state_bits: of a number of the state.
         state_limit: the largest magnitude of each, (S,).
-        items: the same step in double precision.
-        outputs: of that.
     """
 
     body: Body[Op]
@@ -102,8 +100,6 @@ class IntegerStep:
     state_q: Array
     state_bits: int
     state_limit: Array
-    items: list[Item]
-    outputs: dict[str, list[Ref]]
 
     def model(self) -> FixedModel:
         """Return the step as NumPy computes it."""
@@ -134,6 +130,7 @@ def compile_fixed_step(
     graph: StepGraph,
     sequences: CalibrationSequences,
     *,
+    outputs: Array,
     scales: Sequence[Array],
     wide_lanes: Array,
     parts: Sequence[int],
@@ -144,6 +141,7 @@ def compile_fixed_step(
     Args:
         graph: of the model in double precision; changed.
         sequences: calibration data, in the units before scaling.
+        outputs: what the model says to them, (N, O), in the units before scaling.
         scales: mean and scale of inputs, then of outputs, or nothing.
         wide_lanes: which numbers of the state are a flow's, (S,).
         parts: where each part of the state begins, whose numbers have one format.
@@ -158,9 +156,9 @@ def compile_fixed_step(
     x_q, x_zero = _choose_io_formats(x.min(0), x.max(0), margin=1.1)
     x_factor = 2.0 ** (Q15 - x_q) / scale
     x_offset = (x_zero * 2.0**-x_q - mean) / scale
-    y_low, y_high = _find_output_range(graph, sequences, mean, scale)
+    y_low, y_high = outputs.min(0), outputs.max(0)
     y_mean, y_scale = scales[2:] if len(scales) > 2 else (0 * y_low, 1 + 0 * y_low)
-    y_q, y_zero = _choose_io_formats(y_low * y_scale + y_mean, y_high * y_scale + y_mean, 1.25)
+    y_q, y_zero = _choose_io_formats(y_low, y_high, 1.25)
     y_factor = y_scale * 2.0 ** (y_q - Q15)
     y_offset = (y_mean * 2.0**y_q - y_zero) * 2.0**-Q15
     scale_lanes(graph, x_factor, x_offset, y_factor, y_offset)
@@ -182,12 +180,12 @@ def compile_fixed_step(
     items = add_copies(items, needs_copy)
     ranges = _Ranges()
     io = IOFormats(x_q, x_zero, y_q, y_zero)
-    states = run_float(items, graph.outputs, sequences, io, ranges)[1]
+    states = _run_float(items, graph.outputs, sequences, io, ranges)
     if sequences.observed and all(v.all() for v in sequences.observed):  # one day some will not be
         draw = np.random.default_rng(0).integers
         some = [np.asarray(draw(0, 2, v.shape)) for v in sequences.x]
         partly = replace(sequences, observed=some)
-        states = np.concatenate([states, run_float(items, graph.outputs, partly, io, ranges)[1]])
+        states = np.concatenate([states, _run_float(items, graph.outputs, partly, io, ranges)])
     ranges.join_carries(items)
     state_q = _choose_state_formats(states, wide_lanes, parts)
     formats = Formats(ranges.low, ranges.high, state_q, wide, soft, Q15, {}, is_int8, state_bits)
@@ -199,8 +197,7 @@ def compile_fixed_step(
     layout = make_layout(items, graph.outputs, homes={"h_out": "h_in"}, arrays=array_of)
     body = lower(layout, formats)
     limit = np.where(wide_lanes, 2**30, 32768)
-    outputs = graph.outputs
-    return IntegerStep(body, layout.sizes, io, state_q, state_bits, limit, items, outputs)
+    return IntegerStep(body, layout.sizes, io, state_q, state_bits, limit)
 
 
 def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, Array]:
@@ -213,23 +210,6 @@ def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, A
     span = np.where(is_far, 4 * half, margin * np.maximum(np.abs(low), np.abs(high)))
     q = np.array([fit_q(v) for v in span])
     return q, np.where(is_far, np.rint(middle * 2.0**q), 0.0)
-
-
-def _find_output_range(
-    graph: StepGraph, sequences: CalibrationSequences, mean: Array, scale: Array
-) -> tuple[Array, Array]:
-    """Return the smallest and the largest of each output of the model itself."""
-    nodes: list[Item] = [n for n in graph.nodes if n.op not in ("input", "const")]
-    h, results = sequences.h.copy(), []
-    for rows, inputs in sequences.steps():
-        inputs["x"] = (inputs["x"] - mean) / scale
-        out = evaluate(nodes, graph.outputs, {**inputs, "h_in": h[rows]})
-        h[rows] = out["h_out"]
-        results.append(out["y"])
-    y = np.concatenate(results)
-    if not np.isfinite(y).all():
-        raise ExportError("the model's outputs on the calibration data are not finite.")
-    return y.min(0), y.max(0)
 
 
 class _Ranges:
@@ -252,32 +232,33 @@ class _Ranges:
                 bounds[id(carry)] = bounds[id(node)] = join(bounds[id(carry)], bounds[id(node)])
 
 
-def run_float(
+def _run_float(
     items: list[Item],
     outputs: Mapping[str, list[Ref]],
     sequences: CalibrationSequences,
     io: IOFormats,
-    see: _Ranges | None = None,
-) -> tuple[list[Array], Array]:
-    """Return the outputs of each step in double precision, and the states that occurred, (N, S)."""
+    see: _Ranges,
+) -> Array:
+    """Return the states that occur in double precision, (N, S)."""
     h = sequences.h.copy()
-    results, states = [], [h.copy()]
+    states = [h.copy()]
     leaves = {id(r.node): r.node for node in walk_items(items) for r in node.args}
     for rows, inputs in sequences.steps():
         x = (inputs["x"] * 2.0**io.x_q - io.x_zero) / 2.0**Q15
         feeds = {**inputs, "x": x, "h_in": h[rows]}
         out = evaluate(items, outputs, feeds, see)
-        if see is not None:
-            for node in leaves.values():
-                if node.op == "input":
-                    see(node, feeds[node.name][:, node.offset : node.offset + node.count])
+        for node in leaves.values():
+            if node.op == "input":
+                see(node, feeds[node.name][:, node.offset : node.offset + node.count])
         h[rows] = out["h_out"]
         states.append(out["h_out"])
-        results.append(io.unpack(out["y"] * 2.0**Q15))
     every = np.concatenate(states)
     if not np.isfinite(every).all():
-        raise ExportError("the model's state on the calibration data is not finite.")
-    return results, every
+        raise ExportError(
+            "what was made of the model is not finite on the calibration data, the model itself "
+            "is. Please report it with the model's options."
+        )
+    return every
 
 
 def _choose_state_formats(states: Array, wide_lanes: Array, parts: Sequence[int]) -> Array:
