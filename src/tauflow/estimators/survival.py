@@ -1,5 +1,6 @@
 """When an event happens, with censoring."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
@@ -84,7 +86,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
 
         Args:
             X: as for :meth:`tauflow.estimators.SequenceRegressor.fit`. Samples at or after the
-                event or censoring are not used.
+                event or censoring are not used; a warning tells if most come after it.
             y: durations: time from the first sample of each sequence to the event or to censoring,
                 (B,), in the unit of the times, or as ``timedelta64`` where these are dates; or the
                 name of a column of the table, which is no feature then. Or a structured array of
@@ -187,7 +189,10 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         columns = [column_or_1d(column, warn=True) for column in columns]
         columns[0] = _read_times("durations", columns[0], rows)
         durations, events = [*columns, np.ones(len(rows))][:2]
-        return replace(rows, y=np.stack([durations, read_events(events)], axis=1))
+        rows = replace(rows, y=np.stack([durations, read_events(events)], axis=1))
+        if reset:
+            _warn_late_samples(rows)
+        return rows
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         assert_all_finite(y[:, 0], input_name="y")
@@ -286,6 +291,20 @@ def _count_down(rows: Sequences) -> tuple[Floats, NDArray[np.bool_]]:
     assert rows.y is not None
     targets, owner = rows.y, rows.sequence_index
     return targets[owner, 0] - rows.clock, targets[owner, 1] > 0
+
+
+def _warn_late_samples(rows: Sequences) -> None:
+    """Warn if most samples come after the event, as where durations are in another unit."""
+    remaining, _ = _count_down(rows)
+    late = np.count_nonzero(remaining < 0)
+    if 2 * late > len(remaining):
+        warnings.warn(
+            f"{late} of {format_count(len(remaining), 'sample')} come after the event or censoring "
+            "of their sequence and are not used. Durations count from the first sample, in the "
+            "unit of the times.",
+            UserWarning,
+            stacklevel=9,
+        )
 
 
 def _read_times(name: str, times: Any, rows: Sequences) -> Floats:

@@ -1,5 +1,7 @@
 """Times to events with censoring: likelihoods, known hazards, landmarks."""
 
+import warnings
+
 import numpy as np
 import pandas
 import pytest
@@ -237,3 +239,18 @@ def test_a_structured_array_of_scikit_survival_is_taken(fitted):
         fitted.score(X, y, events, t=t)
     with pytest.raises(DataError, match="two fields event"):
         fitted.score(X, y[["time", "cens"]], t=t)
+
+
+def test_samples_after_the_event_are_told_where_they_are_most():
+    X, t, durations, events = patients(40)
+    survival = SequenceSurvival(**{**SMALL, "epochs": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        survival.fit(X, durations, events, t=t)
+    years = durations / 12
+    late = sum(int((times > end).sum()) for times, end in zip(t, years, strict=True))
+    with pytest.warns(
+        UserWarning, match=f"{late} of {sum(map(len, t))} samples come after"
+    ) as seen:
+        survival.fit(X, years, events, t=t)
+    assert [warning.filename for warning in seen] == [__file__]
