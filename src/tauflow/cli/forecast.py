@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MAX_ORIGINS = 20
+_ALIKE, _ROUNDING = 1e-3, 1e-6  # differences of errors that are none
 _ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
     str | None,
@@ -138,7 +139,7 @@ def forecast(
     else:
         scores = _score_late_rows(forecaster, part, roles, level)
     if scores is not None:
-        typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
+        _print_scores(scores)
     forecaster.fit(part, **roles)
     directory = _keep_run(forecaster, table, runs_dir, table_options)
     if scores is not None:
@@ -184,8 +185,33 @@ def _write_untrained(
     typer.echo(
         "Not trained on this table. From the middle of each id on it would have had:", err=True
     )
-    typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
+    _print_scores(scores)
     write_answers([frame], out, "row")
+
+
+def _print_scores(scores: "DataFrame") -> None:
+    """Print scores, and in a sentence of which targets a naive forecast is better.
+
+    Args:
+        scores: of each target in a row, or of each of its models (``mae``, ``model``).
+    """
+    typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
+    metric, errors = "MAE", scores
+    if "model" in scores:
+        errors = scores.pivot(columns="model", values="mae")[scores["model"].unique()]
+    elif "mae" in scores:
+        errors = scores[["mae", "mae_last_value"]].set_axis(["forecaster", "last value"], axis=1)
+    else:
+        metric, errors = "RMSE", scores.select_dtypes("number")
+    own, *naive = errors
+    for target, row in errors.iterrows():
+        least = row[naive].min()
+        if least < (1 - _ALIKE) * row[own] - _ROUNDING * row.max():
+            typer.echo(
+                f"{target}: {row[naive].idxmin()} scores better than the forecaster: {metric} "
+                f"{least:.4g} against {row[own]:.4g}.",
+                err=True,
+            )
 
 
 def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str, Any]) -> Path:

@@ -22,6 +22,15 @@ def table(tmp_path):
     return frame
 
 
+def check_better_naive_forecasts(stderr, metric, columns):
+    """Compare sentences on naive forecasts with the errors in columns of the printed table."""
+    table = {cells[0]: cells[1:] for cells in map(str.split, stderr.splitlines()) if cells}
+    for name in {"a", "b"} & table.keys():
+        own, *naive = (float(table[name][column]) for column in columns)
+        sentence = rf"(?m)^{name}: .* scores better than the forecaster: {metric} {min(naive):g} "
+        assert bool(re.search(sentence, stderr)) == (min(naive) < 0.999 * own), stderr
+
+
 def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
     words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
@@ -29,6 +38,7 @@ def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     assert "f.csv: 48 rows\n" in result.stdout  # 12 ids, 2 times, 2 targets
     assert "RMSE up to 5 ahead, of 2 ids not trained on" in result.stderr
     assert re.search(r"forecaster +last value +mean", result.stderr)
+    check_better_naive_forecasts(result.stderr, "RMSE", [0, 1, 2])
     frame = pandas.read_csv(tmp_path / "f.csv")
     assert list(frame) == ["patient", "hours", "target", "value"]
     last = table.groupby("patient")["hours"].max()
@@ -81,6 +91,7 @@ def test_a_single_series_is_scored_on_its_last_rows(call, tmp_path):
     scores = pandas.read_csv(tmp_path / "runs" / "load" / "gru-forecast-seed0" / "scores.csv")
     naive = scores.set_index("model").loc["seasonal naive"]  # exact, as the series repeats
     assert naive["mae"] < 1e-6
+    assert "kW: seasonal naive scores better than the forecaster: MAE " in result.stderr
     assert result.stdout.splitlines()[0] == "hour,target,value"
     assert result.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
     words[words.index("6h")] = "90h"
@@ -145,6 +156,7 @@ def test_a_table_is_forecast_without_training(call, table):
     assert lines[0] == "patient,hours,target,quantile,value"
     assert len(lines) == 1 + 12 * 3
     assert "Not trained on this table" in result.stderr
-    assert "mae_last_value" in result.stderr
+    assert re.search(r"forecasts +mae +mae_last_value", result.stderr)
+    check_better_naive_forecasts(result.stderr, "MAE", [1, 2])
     assert "nothing says when" in call(*words, code=1).output
     assert "--window is for" in call(*words, "--at", "1", "--window", 5, code=1).output
