@@ -1,15 +1,21 @@
 """``tauflow backtest``: what the forecasts of a trained model would have been in the past."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .new_rows import check_output_file, check_picture_file, write_answers
 
+if TYPE_CHECKING:
+    from tauflow.estimators import SequenceForecaster
+    from tauflow.predict import Predictor
+
 
 def backtest(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or a predictor's file.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, or the file of a predictor or forecaster.")
+    ],
     csv: Annotated[
         Path,
         typer.Option("--csv", help="Rows the model was not trained on, .csv, .csv.gz or .parquet."),
@@ -41,7 +47,6 @@ def backtest(
 ) -> None:
     """Forecast from times in the past, and score that beside simple forecasts."""
     from tauflow.evaluation import backtest as run_backtest
-    from tauflow.predict import load_predictor
 
     from .certainty_options import parse_percentage
     from .output import print_line, print_table
@@ -50,7 +55,7 @@ def backtest(
     if out is not None:
         check_output_file(out, csv)
     report = run_backtest(
-        load_predictor(run),
+        _load_forecaster(run),
         csv,
         origins=origins,
         step=step,
@@ -73,3 +78,16 @@ def backtest(
     if plot is not None:
         report.plot().savefig(plot, dpi=150)
         print_line(f"Picture: {plot}")
+
+
+def _load_forecaster(run: Path) -> "SequenceForecaster | Predictor":
+    """Return what a run of 'tauflow forecast' or 'tauflow run' has left, or what is in a file."""
+    from tauflow._internal.tensor_file import read_kind
+    from tauflow.predict import load_predictor
+    from tauflow.predict.files import ESTIMATOR_FILE
+
+    if (run / ESTIMATOR_FILE).is_file() or read_kind(run) == "estimator":
+        from tauflow.estimators import SequenceForecaster
+
+        return SequenceForecaster.load(run)
+    return load_predictor(run)

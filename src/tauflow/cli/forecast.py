@@ -216,7 +216,7 @@ def _print_scores(scores: "DataFrame") -> None:
 
 def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str, Any]) -> Path:
     """Write a forecaster into the folder of its run, which is returned, and say where it is."""
-    from tauflow.estimators.files import ESTIMATOR_FILE
+    from tauflow.predict.files import ESTIMATOR_FILE
     from tauflow.runs.run_data import to_file_name
     from tauflow.runs.task import choose_run_directory
     from tauflow.tabular.files import get_table_name

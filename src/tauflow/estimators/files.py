@@ -28,6 +28,7 @@ from tauflow.export.files import (
     convert_damage,
     get_file_config,
 )
+from tauflow.predict.files import ESTIMATOR_FILE
 from tauflow.runs.portfolio import Trial
 from tauflow.tabular.schema import Schema
 from tauflow.training import Recipe
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 KIND = "estimator"
 VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
-ESTIMATOR_FILE = "estimator.safetensors"
-"""Name of the file in the folder of a run that leaves an estimator."""
 _ADVICE = "Copy it again from its source, or fit and save the estimator again."
 _CLASSES: dict[str, type[Any]] = {
     "Conformal": Conformal,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .predictor import Predictor
 
 KIND = "predictor"
+ESTIMATOR_FILE = "estimator.safetensors"
+"""Name of the file in the folder of a run that leaves an estimator."""
 VERSION, PLAIN_VERSION = 3, 2
 """Of what the facts of the file mean; a newer one is refused. Version 3 has a threshold or
 intervals, which an older tauflow would leave out of its answers."""
@@ -75,7 +77,7 @@ def load_predictor(path: str | Path) -> "Predictor":
 
     if isinstance(path, str | os.PathLike) and path and os.path.isdir(path):
         path = Path(path)
-        if (path / "estimator.safetensors").is_file():
+        if (path / ESTIMATOR_FILE).is_file():
             raise DataNotFoundError(
                 f"{path} holds a forecaster for any time. Predict with 'tauflow predict --at', or "
                 "load it by tauflow.estimators.SequenceForecaster.load."

@@ -94,6 +94,10 @@ def test_a_single_series_is_scored_on_its_last_rows(call, tmp_path):
     assert "kW: seasonal naive scores better than the forecaster: MAE " in result.stderr
     assert result.stdout.splitlines()[0] == "hour,target,value"
     assert result.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
+    pandas.DataFrame({"hour": hours, "kW": load}).to_csv(tmp_path / "later.csv", index=False)
+    tested = call("backtest", "runs/load/gru-forecast-seed0", "--csv", "later.csv", "--season", 24)
+    assert re.search(r"(?m)^SequenceForecaster +6 ", tested.stdout)
+    assert re.search(r"(?m)^seasonal naive +1 +\S+e-\d+ ", tested.stdout)  # exact
     words[words.index("6h")] = "90h"
     result = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
     assert "Not scored before it is trained on all rows: 80 rows are held out" in result.stderr
