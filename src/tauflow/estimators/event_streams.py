@@ -84,6 +84,7 @@ def read_event_streams(
         values=types[is_event],
         y=until - begin,
         dated=sequences.dated,
+        zoned=sequences.zoned,
     )
 
 

@@ -1,6 +1,6 @@
 """Forecasts at times that are asked for: windows of samples, each followed by its queries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.tabular.cell_values import Floats, Indices, to_seconds
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.sequences import Sequences, concat_ranges
-from tauflow.tabular.times import to_moments
+from tauflow.tabular.times import check_zones, read_times, to_moments
 
 from .seasons import encode_calendar, read_seconds
 
@@ -255,6 +255,7 @@ def make_windows(
         lengths=lengths,
         dt=dt,
         dated=rows.dated,
+        zoned=rows.zoned,
         calendar=calendar,
         is_query=is_query[order],
     )
@@ -280,9 +281,10 @@ def read_query_table(
     Raises:
         UnknownNameError: there is no such column or id.
         ArgumentError: there are other columns.
-        TimeError: times are dates and the others numbers, or the reverse.
+        TimeError: times are dates and the others numbers, or with a time zone and the others
+            without, or the reverse.
     """
-    table = read_frame(at)
+    table = replace(read_frame(at), where="at", is_training_data=False)
     for role, name in {"id": id, "time": time}.items():
         table.check_name(name, role)
     others = [name for name in table.columns if name not in (id, time)]
@@ -303,25 +305,28 @@ def read_query_table(
         )
     sequence = np.array([places[key] for key in keys], np.int64)
     last = rows.moments[find_last_samples(rows, known_features)[sequence]]
-    wanted = to_moments(np.asarray(at[time]), dated=rows.dated)
+    wanted = to_moments(table.columns[time], dated=rows.dated)
+    zoned = read_times(table, time, "seconds", skip_date_check=True).zoned
+    check_zones(zoned, rows.zoned, "at", "X")
     lead_time = to_seconds(wanted - to_moments(last, dated=rows.dated))
     early = lead_time <= 0
     if early.any():
         row = int(np.argmax(early))
         raise TimeError(
-            f"at asks for {keys[row]!r} at {np.asarray(at[time])[row]}, which is not after its "
-            f"last sample, at {last[row]}."
+            f"at asks for {keys[row]!r} at {table.get_original(time, np.array([row]))[0]}, which "
+            f"is not after its last sample, at {last[row]}."
         )
     return sequence, lead_time
 
 
 def describe_queries(
-    rows: Sequences, queries: Queries, known_features: Indices, columns: dict[str, Any]
+    rows: Sequences, queries: Queries, known_features: Indices, columns: dict[str, Any], at: Any
 ) -> dict[str, Any]:
     """Return the columns in front of tidy forecasts: of which sequence, and when.
 
     Columns of ids and times are called as in the table. Arrays have the number of the sequence, and
-    the time if theirs are dates; else how long after the last sample it is.
+    the time if theirs are dates; else how long after the last sample it is. Times of a table of
+    queries come back as they stand there.
     """
     clock, last = rows.clock, find_last_samples(rows, known_features)[queries.sequence]
     lead_time = queries.time - clock[last]
@@ -332,6 +337,9 @@ def describe_queries(
         front["sequence"] = queries.sequence
     if rows.moments is None:
         return {**front, "lead_time": lead_time}
+    if hasattr(at, "columns"):
+        table, time = read_frame(at), columns["time"]
+        return {**front, time: table.get_original(time, np.arange(len(table)))}
     name, before = columns.get("time", "time"), to_moments(rows.moments[last], dated=rows.dated)
     if not rows.dated:
         return {**front, name: before + lead_time}

@@ -20,6 +20,7 @@ from tauflow.models.neural_hawkes import POINT_PROCESSES, NeuralHawkes
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences, format_names
+from tauflow.tabular.times import check_zones
 from tauflow.training import Recipe, Score, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
@@ -76,6 +77,7 @@ class _LearnedProcess:
     time_unit_: float
     _columns: Mapping[str, str]
     _dated: bool
+    _zoned: bool | None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -281,9 +283,12 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         streams = read_event_streams(X, self._columns, start, end, ids, is_new=not reset)
         if reset:
             self._dated, self.classes_ = streams.dated, np.unique(streams.values)
+            self._zoned = streams.zoned
         if streams.dated is not self._dated:
             had, has = ("dates", "numbers") if self._dated else ("numbers", "dates")
             raise TimeError(f"the estimator was fitted to times that are {had}; these are {has}.")
+        zoned: bool | None = getattr(self, "_zoned", None)  # none in old files
+        check_zones(streams.zoned, zoned, "these events", "the fit")
         unknown = ~np.isin(streams.values, self.classes_)
         if unknown.any():
             raise DataError(

@@ -21,6 +21,7 @@ from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, L
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import NO_TIMES, Sequences, format_names
 from tauflow.tabular.shift import compute_excess, summarise, summarise_gaps, warn_shift
+from tauflow.tabular.times import check_zones
 from tauflow.tabular.transform import list_indicator_features
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -171,6 +172,7 @@ def _check_times(schema: Schema, rows: Sequences) -> None:
             f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
             f"in another unit. Give {had}: dates count in seconds."
         )
+    check_zones(rows.zoned, schema.zoned, "these sequences", "the fit")
 
 
 def warn_ignored_values(schema: Schema, rows: Sequences) -> None:

@@ -1,6 +1,7 @@
 """Forecasts of irregular series by a network that was trained on generated series."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ from tauflow.pretraining.population import Population
 from tauflow.pretraining.stream import ForecastStream
 from tauflow.pretraining.weights import load_weights
 from tauflow.tabular.cell_values import Floats
-from tauflow.tabular.from_frame import read_frame
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.times import check_zones
 
 from .forecast_queries import describe_queries
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -53,6 +55,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     Args:
         blend: whether to fit a blend where there are enough ids.
     """
+
+    schema_: Schema
 
     def __init__(self, *, blend: bool = True) -> None:
         self.blend = blend
@@ -86,15 +90,10 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         """
         asked = self._read(X, at, targets, kwargs)
         columns = get_table_options(self.schema_)
-        frame_columns = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns)
-        if hasattr(at, "columns"):  # as they were asked for, to the last bit
-            table = read_frame(at)
-            frame_columns[columns["time"]] = table.get_original(
-                columns["time"], np.arange(len(table))
-            )
+        front = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns, at)
         quantiles = self._answer(asked)
         names = [name if isinstance(name, str) else f"feature {name}" for name in asked.names]
-        cases = require("pandas", extra="tables").DataFrame(frame_columns)
+        cases = require("pandas", extra="tables").DataFrame(front)
         answers = [quantiles[..., MIDDLE], *_find_ends(quantiles, interval)]
         return make_tidy_frame(cases, {"target": names}, answers, interval=interval)
 
@@ -161,7 +160,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             random_state: of what is held out and drawn.
             {given}
         """
-        asked = self._read(X, None, targets, kwargs)
+        asked = self._read(X, None, targets, kwargs, reset=True)
         self.tables_: dict[Any, FittedTable] = {}
         for place, name in enumerate(asked.names):
             series = asked.collect_series(place)
@@ -263,12 +262,19 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     def _get_table(self, name: Any) -> FittedTable | None:
         return getattr(self, "tables_", {}).get(name)
 
-    def _read(self, X: Any, at: Any, targets: Any, kwargs: Mapping[str, Any]) -> Request:
+    def _read(
+        self, X: Any, at: Any, targets: Any, kwargs: Mapping[str, Any], *, reset: bool = False
+    ) -> Request:
         """Return what is asked for; ``at`` of ``None`` is for nothing."""
         if hasattr(self, "tables_") and hasattr(X, "columns"):
             options = {key: value for key, value in kwargs.items() if value is not None}
             kwargs = get_table_options(self.schema_) | options
+        is_fitted = hasattr(self, "tables_") and not reset
+        zoned: bool | None = self.schema_.zoned if is_fitted else None
         rows = read_rows(self, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
+        if is_fitted:
+            self.schema_ = replace(self.schema_, zoned=zoned)
+            check_zones(rows.zoned, zoned, "this table", "the fit")
         names: list[Any] = list(self.schema_.list_columns())
         if not hasattr(self, "feature_names_in_"):
             names = list(range(len(names)))

@@ -17,7 +17,7 @@ from tauflow.models.registry import get_model_info
 from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.gaps import carry_forward
 from tauflow.tabular.sequences import Sequences
-from tauflow.tabular.times import to_moments
+from tauflow.tabular.times import check_zones, has_offset, to_moments
 
 from .blending import BlendedForecasts, blend_forecasts
 from .forecast_queries import (
@@ -97,10 +97,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
         pandas = require("pandas", extra="tables")
         columns = get_table_options(self.schema_)
-        frame_columns = describe_queries(rows, queries, self._given_features, columns)
-        if hasattr(at, "columns"):  # as they were asked for, to the last bit
-            frame_columns[columns["time"]] = np.asarray(at[columns["time"]])
-        cases = pandas.DataFrame(frame_columns)
+        known_features = self._given_features
+        cases = pandas.DataFrame(describe_queries(rows, queries, known_features, columns, at))
         names = [
             name if isinstance(name, str) else f"feature {name}" for name in self._target_names
         ]
@@ -156,7 +154,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
 
         Raises:
             ArgumentError, DataError: as of :meth:`compare`; or X has no times.
-            TimeError: ``since`` is a date and the times of X are numbers, or the reverse.
+            TimeError: ``since`` is a date and the times of X are numbers, or has a time zone and
+                they have none, or the reverse.
         """
         rows, queries = self._read_test_queries(X, kwargs)
         if since is not None:
@@ -164,6 +163,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                 raise ArgumentError("since= is a time of a table, and X is no table with times.")
             when = to_moments(rows.moments[queries.row], dated=rows.dated)
             first = to_moments(np.asarray([since]), dated=rows.dated, name="since")
+            check_zones(has_offset(since), rows.zoned, "since", "X")
             assert self._longest is not None
             queries = check_any_query(queries.select(when >= first), self._longest)
         true = rows.values[queries.row][:, self.target_features_]

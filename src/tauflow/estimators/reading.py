@@ -88,7 +88,7 @@ def read_rows(
             rows = replace(rows, targets=cells)
         rows = add_times(rows, **arrays)
     if reset:
-        remember(estimator, schema, one_step=rows.steps == 1)
+        remember(estimator, replace(schema, zoned=rows.zoned), one_step=rows.steps == 1)
     else:
         compare_with_training(schema, rows, getattr(estimator, "target_features_", ()))
     return rows

@@ -158,7 +158,8 @@ def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
             table, None, "t", "seconds", sort=False, allow_equal=True, skip_date_check=True
         )
         dates = moments if timed.dated else None
-        return replace(rows, dt=timed.compute_dt(), dated=timed.dated, moments=dates)
+        rows = replace(rows, dated=timed.dated, zoned=timed.zoned, moments=dates)
+        return replace(rows, dt=timed.compute_dt())
     dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
     single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
     values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)

@@ -51,6 +51,7 @@ class FittedSchema:
     y_mean: Tensor | None = field(default=None)
     y_scale: Tensor | None = field(default=None)
     dated: bool = field(default=False)
+    zoned: bool | None = field(default=None)
     unit: str = field(default=NO_TIMES)
     gap: float = field(default=1.0)
     ahead: float | None = field(default=None)

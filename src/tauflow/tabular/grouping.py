@@ -87,6 +87,7 @@ def group_into_sequences(
         unsorted=unsorted,
         unit=times.unit,
         dated=times.dated,
+        zoned=times.zoned,
     )
     with np.errstate(over="ignore", under="ignore"):  # such time steps are refused below
         if times.dtype is not None:

@@ -68,6 +68,7 @@ def read_table_sequences(
         lengths=grouped.lengths,
         dt=None if time is None else grouped.compute_dt(),
         dated=grouped.dated,
+        zoned=grouped.zoned,
         ids=ids,
         source=SourceTable(id or SINGLE_SEQUENCE_ID, owners, getattr(X, "index", None)),
         targets=tuple(

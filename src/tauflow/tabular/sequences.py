@@ -49,6 +49,7 @@ class Sequences:
             came without times, or if only ``times`` say it.
         unit: of ``times``.
         dated: whether the times of X were dates or durations, and not numbers.
+        zoned: whether they were dates with a time zone; ``None`` of durations and numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
         source: the table that X is.
         targets: columns of it that y names, (N,) each.
@@ -70,6 +71,7 @@ class Sequences:
     dt: Floats | None = None
     unit: str = NO_TIMES
     dated: bool = False
+    zoned: bool | None = None
     steps: int | None = None
     source: SourceTable | None = None
     targets: tuple[NDArray[Any], ...] = ()

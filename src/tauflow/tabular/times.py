@@ -71,12 +71,14 @@ class Times:
         unit: its name.
         dated: whether they were dates or durations, and not numbers.
         dtype: floating-point type that their numbers had to fit into; ``None`` if exact.
+        zoned: whether they were dates with a time zone; ``None`` of durations and numbers.
     """
 
     values: Floats
     unit: str
     dated: bool
     dtype: torch.dtype | None = None
+    zoned: bool | None = None
 
 
 def resolve_unit(name: str, what: str = "time_unit") -> str:
@@ -164,6 +166,18 @@ def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -
     return moments
 
 
+def check_zones(zoned: bool | None, wanted: bool | None, name: str, of: str) -> None:
+    """Raise :class:`TimeError` if some dates have a time zone, and those of ``of`` have none.
+
+    Or the reverse. ``None`` is of what has no dates, or of which it is not known.
+    """
+    if zoned is None or wanted is None or zoned is wanted:
+        return
+    had, has = ("a time zone", "none") if wanted else ("no time zone", "one")
+    advice = "Give them one: tz_localize(...)." if wanted else "Remove it: tz_localize(None)."
+    raise TimeError(f"the dates of {of} have {had}, and those of {name} have {has}. {advice}")
+
+
 def parses_as_date(text: str) -> bool:
     """Whether a text is a date as times may be."""
     return is_date(text) and not np.isnat(to_dates([text])[0])
@@ -193,6 +207,7 @@ def read_times(
     """
     frame.check_filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
     values = frame.columns[column]
+    zoned = column in frame.time_zones or has_offset(values[0])
     if values.dtype.kind == "O" and parse_number(values[0]) is None:
         values = _read_dates(frame, column, values)
     if values.dtype.kind in "mM":
@@ -201,7 +216,7 @@ def read_times(
             values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
         # Counted from the earliest in the dates' own precision: no digit of a time step is lost.
         since: Floats = (values - values.min()) / UNITS[name]
-        return Times(since, name, True, torch.float64)
+        return Times(since, name, True, torch.float64, zoned if values.dtype.kind == "M" else None)
     numbers = _read_numbers(frame, column, values)
     form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
     if form is not None:
@@ -272,7 +287,7 @@ def _read_dates(frame: Frame, column: str, values: NDArray[Any]) -> NDArray[Any]
     parsed = to_dates(cells)
     wrong, expected = np.isnat(parsed), _EXPECTED
     if not wrong.any():
-        zoned = np.array([_has_offset(cell) for cell in cells])
+        zoned = np.array([has_offset(cell) for cell in cells])
         wrong = zoned != zoned[0]
         expected = "an offset from UTC in either every date of the column or none"
     if wrong.any():
@@ -281,7 +296,7 @@ def _read_dates(frame: Frame, column: str, values: NDArray[Any]) -> NDArray[Any]
     return dates
 
 
-def _has_offset(cell: Any) -> bool:
+def has_offset(cell: Any) -> bool:
     """Whether a date, perhaps text, says how far it is from UTC."""
     if isinstance(cell, str):
         return _OFFSET.fullmatch(cell) is not None
