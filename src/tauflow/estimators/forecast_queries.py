@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
-from tauflow.tabular.cell_values import Floats, Indices, to_seconds
+from tauflow.tabular.cell_values import Floats, Indices, to_durations, to_seconds
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.sequences import Sequences, concat_ranges
 from tauflow.tabular.times import check_zones, read_times, to_moments
@@ -336,14 +336,14 @@ def describe_queries(
     elif "time" not in columns:
         front["sequence"] = queries.sequence
     if rows.moments is None:
-        return {**front, "lead_time": lead_time}
+        return {**front, "lead_time": to_durations(lead_time, dated=rows.dated)}
     if hasattr(at, "columns"):
         table, time = read_frame(at), columns["time"]
         return {**front, time: table.get_original(time, np.arange(len(table)))}
     name, before = columns.get("time", "time"), to_moments(rows.moments[last], dated=rows.dated)
     if not rows.dated:
         return {**front, name: before + lead_time}
-    moments = before + np.round(lead_time * 1e6).astype("timedelta64[us]")
+    moments = before + to_durations(lead_time, dated=True)
     pandas = require("pandas", extra="tables")
     first = rows.moments[0]
     first = pandas.to_datetime(first, format="ISO8601") if isinstance(first, str) else first

@@ -17,7 +17,7 @@ from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, OptionError, TimeError
 from tauflow.models.neural_hawkes import POINT_PROCESSES, NeuralHawkes
-from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.cell_values import Floats, to_durations
 from tauflow.tabular.sequence_tables import is_table
 from tauflow.tabular.sequences import Sequences, format_names
 from tauflow.tabular.times import check_zones
@@ -226,26 +226,27 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
 
     def predict_time(
         self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
-    ) -> Floats:
+    ) -> NDArray[Any]:
         """Return the expected time from ``now`` to the next event, (N,); see :meth:`predict`.
 
-        It is in the unit of the times, and in seconds where these are dates.
+        It is in the unit of the times, and ``timedelta64`` where these are dates.
         """
         streams = self._read_new(X, start, now, ids)
-        waiting_times: Floats = self._predict_next(streams)[0] - streams.y
-        return waiting_times
+        return to_durations(self._predict_next(streams)[0] - streams.y, dated=streams.dated)
 
     def predict_next(
         self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
     ) -> "DataFrame":
         """Return a frame of the next event of each stream; see :meth:`predict`.
 
-        Its columns are the id; ``"in"``, the expected time from ``now``; the type; and one for each
+        Its columns are the id; ``"in"``, the expected time from ``now``, as of
+        :meth:`predict_time`; the type; and one for each
         type with its probability, ``"P(type)"``.
         """
         pandas, streams = require("pandas", extra="tables"), self._read_new(X, start, now, ids)
         time, probability = self._predict_next(streams)
-        columns = {self._columns["id"]: streams.ids, "in": time - streams.y}
+        waiting_times = to_durations(time - streams.y, dated=streams.dated)
+        columns = {self._columns["id"]: streams.ids, "in": waiting_times}
         columns[self._columns["type"]] = self.classes_[probability.argmax(1)]
         shares = {
             f"P({name})": share for name, share in zip(self.classes_, probability.T, strict=True)

@@ -15,7 +15,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
-from tauflow.tabular.cell_values import Floats, Indices, to_seconds
+from tauflow.tabular.cell_values import Floats, Indices, to_durations, to_seconds
 from tauflow.tabular.sequences import Sequences
 
 from .base import AbstractSequenceEstimator
@@ -104,11 +104,11 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         return super().fit(X, y, sample_weight, validation=validation, **kwargs)
 
     @with_input_kwargs
-    def predict(self, X: Any, *, at: Any = None, **kwargs: "Unpack[InputKwargs]") -> Floats:
+    def predict(self, X: Any, *, at: Any = None, **kwargs: "Unpack[InputKwargs]") -> Any:
         """Return the median time to the event, (B,), counted from the landmark.
 
-        It may be longer than any time of the training split, beyond which the hazard stays what it
-        was at the end.
+        It is in the unit of the times, and ``timedelta64`` where these are dates. It may be longer
+        than any time of the training split, beyond which the hazard stays what it was at the end.
 
         Args:
             X: as for :meth:`fit`.
@@ -117,7 +117,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         """
         rows = self._read_new(X, kwargs)
         outputs, after, _ = self._predict_at(rows, at)
-        return self._head.compute_median(outputs, after)
+        return to_durations(self._head.compute_median(outputs, after), dated=rows.dated)
 
     @with_input_kwargs
     def predict_survival(
@@ -129,8 +129,9 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
 
         Args:
             X: as for :meth:`fit`.
-            times: (K,), counted from the landmark, in the unit of the times.
-            at: landmark, as time since the first sample, one number or (B,); by default the last
+            times: (K,), counted from the landmark, in the unit of the times, or as ``timedelta64``
+                where these are dates.
+            at: landmark, as time since the first sample, likewise, one or (B,); by default the last
                 sample of each sequence.
             {given}
 

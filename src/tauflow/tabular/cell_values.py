@@ -107,6 +107,19 @@ def to_seconds(values: NDArray[Any]) -> Floats:
     return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
 
 
+def to_durations(seconds: Floats, *, dated: bool) -> NDArray[Any]:
+    """Return seconds as ``timedelta64``, to the microsecond, or numbers where times are no dates.
+
+    What is not finite, or longer than ``timedelta64`` holds, is NaT.
+    """
+    if not dated:
+        return seconds
+    durations = np.full(seconds.shape, np.timedelta64("NaT"), "timedelta64[us]")
+    fits = np.abs(seconds) < 2**63 / 1e6
+    durations[fits] = np.round(1e6 * seconds[fits]).astype("timedelta64[us]")
+    return durations
+
+
 def factorize(values: NDArray[Any]) -> tuple[Indices, list[Any]]:
     """Return which of its different cells each entry holds, -1 for none, and these, as they occur.
 

@@ -119,6 +119,10 @@ def test_dates_and_rows_of_several_streams_in_any_order_are_the_same():
     forecasts = plain.predict_next(mixed, start=0).set_index("who")
     expected = plain.predict_next(table, start=0).set_index("who").loc[forecasts.index]
     np.testing.assert_allclose(forecasts["in"], expected["in"], rtol=1e-3)
+    waits = moments.predict_next(dated, start=start)
+    expected = plain.predict_next(table, start=0)["in"]
+    np.testing.assert_allclose(waits["in"] / pd.Timedelta("1s"), expected, rtol=1e-3)
+    assert (moments.predict_time(dated, start=start) == waits["in"]).all()
     columns = table.assign(begin=0.0, until=END)
     assert plain.score(columns, start="begin", end="until") == plain.score(table, start=0, end=END)
     with pytest.raises(TimeError, match="fitted to times that are numbers; these are dates"):

@@ -185,6 +185,10 @@ def test_columns_of_a_table_and_dates():
     )
     survival = dated.predict_survival(days, times.astype("timedelta64[D]"))
     np.testing.assert_allclose(survival, expected, atol=1e-3)
+    medians = dated.predict(days)
+    assert medians.dtype.kind == "m"
+    for place in range(3):  # half are expected without an event at the moment that is predicted
+        assert dated.predict_survival(days, medians)[place, place] == pytest.approx(0.5, abs=1e-4)
     with pytest.raises(TimeError, match=r"times of X are dates\. Give times as durations"):
         dated.predict_survival(days, times)
     with pytest.raises(TimeError, match="times of X are numbers"):

@@ -113,6 +113,13 @@ def test_dates_are_calendar_inputs_and_come_back_wherever_they_stand(form):
         assert ("sequence" in frame) is (name == "time")
 
 
+def test_lead_times_of_durations_alone_are_durations():
+    model = SequenceForecaster(hidden_size=3, epochs=1, random_state=0, max_lead_time="3h")
+    X, dt = HOURLY.to_numpy(), pandas.Timedelta("1h")
+    frame = model.fit(X, dt=dt).forecast(X, at=["1h", "90min"], dt=dt)
+    assert list(frame["lead_time"]) == list(pandas.to_timedelta([60, 90], "min"))
+
+
 @pytest.mark.parametrize("levels", [["hours"], ["hours", "when"]])
 @pytest.mark.parametrize("form", ["series", "list", "table"])
 def test_any_other_named_index_is_refused_by_name(levels, form):
