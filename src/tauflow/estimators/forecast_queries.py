@@ -1,5 +1,6 @@
 """Forecasts at times that are asked for: windows of samples, each followed by its queries."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.tabular.cell_values import Floats, Indices, to_durations, to_seconds
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.sequences import Sequences, concat_ranges
-from tauflow.tabular.times import check_zones, read_times, to_moments
+from tauflow.tabular.times import check_zones, format_span, read_times, to_moments
 
 from .seasons import encode_calendar, read_seconds
 
@@ -121,18 +122,29 @@ def plan_next_rows(rows: Sequences, longest: float) -> Queries:
     return Queries(rows.sequence_index[origin], clock[origin + 1], origin, origin, origin + 1)
 
 
-def find_longest_lead_time(rows: Sequences, queries: Queries, longest: float) -> float:
+def find_longest_lead_time(
+    rows: Sequences, queries: Queries, longest: float, *, warns: bool
+) -> float:
     """Return how far ahead forecasts are learned: the longest lead time of training.
 
     It is at most one median time step more, so that ``longest`` itself can be asked for where
-    times are irregular.
+    times are irregular. If that is still shorter, there may be a warning.
     """
     timed_rows = rows.with_times()
     lead_time = queries.time - timed_rows.clock[queries.origin]
     assert timed_rows.dt is not None
     gaps = np.delete(timed_rows.dt, timed_rows.starts)
     gaps = gaps[gaps > 0]
-    return float(min(longest, lead_time.max() + (np.median(gaps) if len(gaps) else 0.0)))
+    learned = float(min(longest, lead_time.max() + (np.median(gaps) if len(gaps) else 0.0)))
+    if warns and learned < longest:
+        asked, known = (format_span(t, dated=rows.dated) for t in (longest, learned))
+        warnings.warn(
+            f"no sample comes {asked} after another one of its sequence, so that forecasts are "
+            f"learned for up to {known} ahead. Give longer sequences to forecast further.",
+            UserWarning,
+            stacklevel=7,
+        )
+    return learned
 
 
 def plan_forecast(
@@ -152,10 +164,11 @@ def plan_forecast(
             "above 0."
         )
     if (lead_time > longest * (1 + _SPACING)).any():
+        asked, known = (format_span(t, dated=rows.dated) for t in (lead_time.max(), longest))
         raise TimeError(
-            f"at asks for {lead_time.max():g} after the last sample, and the forecaster was "
-            f"trained for up to {longest:g}. Ask for earlier times, or fit it with a longer "
-            "horizon or max_lead_time, and sequences that are as long."
+            f"at asks for {asked} after the last sample, and the forecaster was trained for up to "
+            f"{known}. Ask for earlier times, or fit it with a longer horizon or max_lead_time, "
+            "and sequences that are as long."
         )
     clock, owner = rows.clock, rows.sequence_index
     last = find_last_samples(rows, known_features)[sequence]
@@ -352,11 +365,12 @@ def describe_queries(
     return {**front, name: moments}
 
 
-def check_any_query(queries: Queries, longest: float) -> Queries:
+def check_any_query(queries: Queries, longest: float, *, dated: bool) -> Queries:
     """Return queries, or raise :class:`DataError` without any."""
     if not len(queries):
         raise DataError(
             "nothing to learn: no sample with a target follows another one within "
-            f"max_lead_time={longest:g}. Give a longer one, or longer sequences."
+            f"max_lead_time={format_span(longest, dated=dated)}. Give a longer one, or longer "
+            "sequences."
         )
     return queries

@@ -1,21 +1,19 @@
 """What is forecast, and how long after each row of a sequence it comes."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import Floats, Indices, to_array, to_seconds
+from tauflow.tabular.cell_values import Floats, Indices, to_array
 from tauflow.tabular.options import CATEGORY_NAME_FORMAT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import Sequences
-from tauflow.tabular.times import parse_duration
+from tauflow.tabular.times import to_spans
 
 _EVEN_TOLERANCE = 1e-6  # time steps that differ less than by this part are the same
 
@@ -93,7 +91,7 @@ def read_lead_times(name: str, value: Any, rows: Sequences) -> Floats:
         raise ShapeError(
             f"{name} has shape {array.shape}, expected (Q,) or (B, Q) with B = {len(rows)}."
         )
-    spans = _to_spans(name, array.ravel(), dated=rows.dated).reshape(array.shape)
+    spans = to_spans(name, array, dated=rows.dated)
     each: Floats = np.broadcast_to(spans, (len(rows), np.shape(spans)[-1]))
     return each
 
@@ -129,34 +127,10 @@ def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
         TimeError: it is no such span, or not above 0; or a duration, and times are numbers; or a
             number, and times are dates.
     """
-    (span,) = _to_spans(name, [value], dated=dated)
+    (span,) = to_spans(name, [value], dated=dated)
     if not span > 0 or not np.isfinite(span):
         raise TimeError(f"{name} must be above 0, got {value!r}.")
     return float(span)
-
-
-def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
-    array: NDArray[Any] = np.asarray(values)
-    if array.dtype.kind in "OU" and len(array) and all(isinstance(value, str) for value in array):
-        array = np.array([parse_duration(name, str(value)) for value in array])
-    elif array.dtype.kind == "O" and all(isinstance(value, timedelta) for value in array):
-        array = array.astype("timedelta64[us]")
-    if array.dtype.kind not in "iufm":
-        raise TimeError(
-            f"{name} holds {array.dtype}, expected numbers in the unit of the times, durations, or "
-            "texts such as '24h'."
-        )
-    if array.dtype.kind == "m" and not dated:
-        raise TimeError(
-            f"{name} holds durations, and the times of the data are numbers, in an unknown "
-            "unit. Give numbers in that unit."
-        )
-    if array.dtype.kind != "m" and dated:
-        raise TimeError(
-            f"{name} holds numbers, and the times of the data are dates, so that the unit of these "
-            "numbers is not known. Give texts such as '24h', or durations."
-        )
-    return to_seconds(array)
 
 
 def resolve_columns(role: str, wanted: Any, schema: Schema) -> Indices:

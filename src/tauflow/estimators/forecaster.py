@@ -258,9 +258,12 @@ class SequenceForecaster(AbstractQueryForecaster):
                 "next). Give sequences of several samples."
             )
         if self._longest is not None:
-            queries = check_any_query(self._plan_training(rows, self._longest), self._longest)
+            queries = self._plan_training(rows, self._longest)
+            check_any_query(queries, self._longest, dated=rows.dated)
             if reset:  # no later time has a target to learn from
-                self.max_lead_time_ = find_longest_lead_time(rows, queries, self._longest)
+                self.max_lead_time_ = find_longest_lead_time(
+                    rows, queries, self._longest, warns=self.max_lead_time is not None
+                )
         return rows
 
     def _has_targets(self, rows: Sequences) -> bool:

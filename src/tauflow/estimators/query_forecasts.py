@@ -165,7 +165,9 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
             first = to_moments(np.asarray([since]), dated=rows.dated, name="since")
             check_zones(has_offset(since), rows.zoned, "since", "X")
             assert self._longest is not None
-            queries = check_any_query(queries.select(when >= first), self._longest)
+            queries = check_any_query(
+                queries.select(when >= first), self._longest, dated=rows.dated
+            )
         true = rows.values[queries.row][:, self.target_features_]
         known = ~np.isnan(true)
         shares = {}
@@ -183,7 +185,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
             raise ArgumentError(
                 "this is for forecasts at any time. Fit a forecaster with max_lead_time=."
             )
-        return rows, check_any_query(self._plan_training(rows, self._longest), self._longest)
+        queries = self._plan_training(rows, self._longest)
+        return rows, check_any_query(queries, self._longest, dated=rows.dated)
 
     @property
     def _target_names(self) -> list[Any]:

@@ -15,8 +15,9 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
-from tauflow.tabular.cell_values import Floats, Indices, to_durations, to_seconds
+from tauflow.tabular.cell_values import Floats, Indices, to_durations
 from tauflow.tabular.sequences import Sequences
+from tauflow.tabular.times import to_spans
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -315,13 +316,7 @@ def _read_times(name: str, times: Any, rows: Sequences) -> Floats:
         TimeError: they are numbers and the others dates, or the reverse; or are negative or not
             finite.
     """
-    times = np.asarray(times)
-    if (times.dtype.kind == "m") != rows.dated:
-        was, wanted = "numbers", "numbers in their unit"
-        if rows.dated:
-            was, wanted = "dates", "durations, such as numpy.timedelta64"
-        raise TimeError(f"the times of X are {was}. Give {name} as {wanted}.")
-    seconds = to_seconds(times)
+    seconds = to_spans(name, times, dated=rows.dated)
     if name != "durations" and not (np.isfinite(seconds).all() and (seconds >= 0).all()):
         raise TimeError(f"{name} must be finite and 0 or more.")
     return seconds

@@ -22,6 +22,7 @@ from .cell_values import (
     parse_exact_number,
     parse_number,
     to_object_array,
+    to_seconds,
 )
 from .frame import Frame
 from .time_formats import (
@@ -52,6 +53,7 @@ _UNIT_ABBREVIATIONS = {
 _EXPECTED = (
     "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
 )
+_EXPECTED_SPANS = "expected numbers in the unit of the times, or durations and texts such as '24h'"
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
@@ -91,14 +93,18 @@ def resolve_unit(name: str, what: str = "time_unit") -> str:
     Raises:
         UnknownNameError: dates cannot be converted to it.
     """
-    low = name.strip().lower()
-    full = low if low in UNITS else _UNIT_ABBREVIATIONS.get(low)
+    full = _find_unit(name)
     if full is None:
         raise UnknownNameError(
             f"{what}={name!r} is unknown.{suggest_name(name, UNITS)} Dates can be converted to: "
             f"{', '.join(UNITS)}."
         )
     return full
+
+
+def _find_unit(name: str) -> str | None:
+    low = name.strip().lower()
+    return low if low in UNITS else _UNIT_ABBREVIATIONS.get(low)
 
 
 def parse_duration(name: str, text: str) -> np.timedelta64:
@@ -109,14 +115,59 @@ def parse_duration(name: str, text: str) -> np.timedelta64:
         text: a number and a unit.
 
     Raises:
-        TimeError: it is no such text.
-        UnknownNameError: there is no such unit.
+        TimeError: it is no such text, or there is no such unit.
     """
     match = _DURATION.fullmatch(text)
-    if match is None:
-        raise TimeError(f"{name} holds {text!r}, expected a span of time such as '24h'.")
-    unit = UNITS[resolve_unit(match[2], name)] / np.timedelta64(1, "us")
-    return np.timedelta64(round(float(match[1]) * unit), "us")
+    unit = None if match is None else _find_unit(match[2])
+    if match is None or unit is None:
+        raise TimeError(
+            f"{name} holds {text!r}, expected a span of time such as '24h', in one of the units "
+            f"{', '.join(UNITS)}. Months and years are of different lengths: give days."
+        )
+    return np.timedelta64(round(float(match[1]) * (UNITS[unit] / np.timedelta64(1, "us"))), "us")
+
+
+def to_spans(name: str, values: Any, *, dated: bool) -> Floats:
+    """Return numbers as they are, and durations or texts such as ``"24h"`` in seconds.
+
+    Args:
+        name: of the argument, for messages.
+        values: numbers, or durations and texts, of any shape.
+        dated: whether the times that they belong to are dates, and not numbers.
+
+    Raises:
+        TimeError: they are no such spans; or they are numbers beside dates, or the reverse.
+    """
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind in "OU" and array.size:
+        spans = [_to_duration(name, cell) for cell in array.ravel().tolist()]
+        array = np.array(spans).reshape(array.shape)
+    if array.dtype.kind not in "iufm":
+        raise TimeError(f"{name} holds {array.dtype}, {_EXPECTED_SPANS}.")
+    if array.dtype.kind == "m" and not dated:
+        raise TimeError(
+            f"{name} holds durations, and the times of the data are numbers, in an unknown "
+            "unit. Give numbers in that unit."
+        )
+    if array.dtype.kind != "m" and dated:
+        raise TimeError(
+            f"{name} holds numbers, and the times of the data are dates, so that the unit of these "
+            "numbers is not known. Give texts such as '24h', or durations."
+        )
+    return to_seconds(array)
+
+
+def _to_duration(name: str, cell: Any) -> np.timedelta64:
+    if isinstance(cell, str):
+        return parse_duration(name, cell)
+    if not isinstance(cell, timedelta | np.timedelta64):
+        raise TimeError(f"{name} holds {cell!r} ({type(cell).__name__}), {_EXPECTED_SPANS}.")
+    return np.timedelta64(cell, "us")
+
+
+def format_span(span: float, *, dated: bool) -> str:
+    """Return a span of time for a message, as hours, minutes and seconds where times are dates."""
+    return str(timedelta(seconds=span)) if dated else f"{span:g}"
 
 
 def to_dates(cells: Sequence[Any]) -> NDArray[Any]:

@@ -1,5 +1,7 @@
 """Forecasts at times that are asked for."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -258,6 +260,13 @@ def test_dates_and_durations(tmp_path):
     np.testing.assert_allclose(same.ravel(), frame["value"], rtol=1e-4, atol=1e-5)
     with pytest.raises(TimeError, match=r"at holds numbers, and the times.*are dates.*'24h'"):
         forecaster.predict(table, at=[1.0, 2.0])
+    mixed = forecaster.predict(table, at=[pd.Timedelta("1h"), "90min", np.timedelta64(2, "h")])
+    np.testing.assert_array_equal(mixed, forecaster.predict(table, at="1h, 1.5 hours, 120min"))
+    hours = re.escape(str(pd.Timedelta("7h").to_pytimedelta()))
+    with pytest.raises(TimeError, match=rf"at asks for {hours} after .* for up to 6:00:00\."):
+        forecaster.predict(table, at="7h")
+    with pytest.raises(TimeError, match=r"at holds '1 year', expected .* give days"):
+        forecaster.predict(table, at="1 year")
     with pytest.raises(TimeError, match="max_lead_time holds numbers"):
         SequenceForecaster(**SMALL, max_lead_time=6.0).fit(table, id="id", time="t")
     forecaster.save(tmp_path / "forecaster.safetensors")

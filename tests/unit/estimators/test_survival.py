@@ -189,9 +189,13 @@ def test_columns_of_a_table_and_dates():
     assert medians.dtype.kind == "m"
     for place in range(3):  # half are expected without an event at the moment that is predicted
         assert dated.predict_survival(days, medians)[place, place] == pytest.approx(0.5, abs=1e-4)
-    with pytest.raises(TimeError, match=r"times of X are dates\. Give times as durations"):
+    weeks = dated.predict(days, at="1 week")
+    np.testing.assert_array_equal(weeks, dated.predict(days, at=pandas.Timedelta(days=7)))
+    with pytest.raises(TimeError, match="times holds numbers, and the times of the data are dates"):
         dated.predict_survival(days, times)
-    with pytest.raises(TimeError, match="times of X are numbers"):
+    with pytest.raises(TimeError, match=r"at holds '1 year', expected a span .* give days"):
+        dated.predict(days, at="1 year")
+    with pytest.raises(TimeError, match="the times of the data are numbers"):
         arrays.predict_survival(X, times.astype("timedelta64[D]"), t=t)
 
 
