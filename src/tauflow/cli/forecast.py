@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MAX_ORIGINS = 20
 _ALIKE, _ROUNDING = 1e-3, 1e-6  # differences of errors that are none
+FORECAST_SCORES_FILE = "scores.csv"
+"""Name of the file in the folder of a run that has its scores."""
 _ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
     str | None,
@@ -143,7 +145,7 @@ def forecast(
     forecaster.fit(part, **roles)
     directory = _keep_run(forecaster, table, runs_dir, table_options)
     if scores is not None:
-        scores.to_csv(directory / "scores.csv", index_label="target")
+        scores.to_csv(directory / FORECAST_SCORES_FILE, index_label="target")
     if save is not None:
         forecaster.save(save)
     if asked is not None:
@@ -231,8 +233,13 @@ def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str
     answer = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share)
     typer.echo(f"Answer: {answer}", err=True)
     typer.echo(f"Run:    {directory}", err=True)
-    typer.echo(f"Next:   tauflow predict {directory} --csv new.csv --at TIMES", err=True)
+    typer.echo(f"Next:   {make_forecast_command(directory)}", err=True)
     return directory
+
+
+def make_forecast_command(directory: Path) -> str:
+    """Return the command that forecasts by a run."""
+    return f"tauflow predict {directory} --csv new.csv --at TIMES"
 
 
 def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFrame":

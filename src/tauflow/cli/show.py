@@ -1,5 +1,6 @@
 """Show a run again, from what is on disk."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,17 @@ from tauflow._internal.json_io import parse_json
 from tauflow._internal.registry import suggest_name
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import CheckpointError, UnknownNameError
+from tauflow.predict.files import ESTIMATOR_FILE
 from tauflow.runs.job import RECORD_FILE
 from tauflow.runs.report.metric_format import format_metric_name, format_score
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import REPORT_FILE
 
+from .forecast import FORECAST_SCORES_FILE, make_forecast_command
 from .output import print_line, print_record, print_table
 
 Epoch = Mapping[str, Any]
-_RUN_FILES = ("run.json", RECORD_FILE)
+_RUN_FILES = ("run.json", RECORD_FILE, ESTIMATOR_FILE)
 """One of which a run has; of an ensemble each network has a ``run.json``."""
 
 
@@ -55,6 +58,9 @@ def list_runs(runs: Path) -> list[str]:
 
 def _show_run(directory: Path) -> None:
     record = directory / RECORD_FILE
+    if (directory / ESTIMATOR_FILE).is_file():
+        _show_forecaster(directory)
+        return
     if not record.is_file():
         _show_without_record(directory)
         return
@@ -71,6 +77,25 @@ def _show_run(directory: Path) -> None:
     report = directory / REPORT_FILE
     if report.is_file():
         print_line(f"Report: {report.resolve()}")
+
+
+def _show_forecaster(directory: Path) -> None:
+    """Print the scores of a run of 'tauflow forecast', and what to do with it."""
+    scores = directory / FORECAST_SCORES_FILE
+    if scores.is_file():
+        with scores.open(newline="", encoding="utf-8", errors="replace") as file:
+            headers, *rows = csv.reader(file)
+        cells = [[_format_cell(cell) for cell in row] for row in rows]
+        print_table(headers, cells, numbers=range(1, len(headers)))
+    print_line(f"Run:    {directory}")
+    print_line(f"Next:   {make_forecast_command(directory)}")
+
+
+def _format_cell(cell: str) -> str:
+    try:
+        return f"{float(cell):.4g}"
+    except ValueError:
+        return cell
 
 
 def _show_without_record(directory: Path) -> None:

@@ -53,6 +53,17 @@ def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
         assert "0.9091" not in shown
 
 
+def test_a_run_of_forecast_shows_its_scores(call, tmp_path):
+    run = tmp_path / "runs" / "load" / "cfc-forecast-seed0"
+    run.mkdir(parents=True)
+    (run / "estimator.safetensors").touch()
+    (run / "scores.csv").write_text("target,model,mae\nkW,persistence,0.719123456\n")
+    shown = call("show", "load/cfc-forecast-seed0").output
+    assert re.search(r"^kW +persistence +0\.7191$", shown, re.MULTILINE)
+    assert "tauflow predict runs/load/cfc-forecast-seed0 --csv new.csv --at TIMES" in shown
+    assert "load/cfc-forecast-seed0" in call("show", "none", code=1).output
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_shown_as_such(call, tmp_path):
     output = call("run", "pendulum", *TINY_RUN).output
