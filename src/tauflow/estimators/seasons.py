@@ -48,9 +48,10 @@ def find_periods(rows: Sequences, values: Floats, *, window: int) -> tuple[float
 def find_cycles(rows: Sequences) -> tuple[float, ...]:
     """Return the cycles of the calendar that inputs may tell of: day, week, year, in seconds.
 
-    They are those that a sequence of dates has seen twice, of three samples or more.
+    They are those that a sequence of dates has seen twice, of three samples or more. Durations have
+    no calendar.
     """
-    if rows.moments is None or not rows.dated:
+    if rows.moments is None or rows.zoned is None:
         return ()
     gaps = rows.inner_gaps
     assert gaps is not None

@@ -26,6 +26,7 @@ def rows_of(times, values, *, dated=False):
         lengths=np.array([len(times)]),
         dt=dt,
         dated=dated,
+        zoned=False if dated else None,
         moments=times if dated else None,
     )
 

@@ -113,6 +113,16 @@ def test_dates_are_calendar_inputs_and_come_back_wherever_they_stand(form):
         assert ("sequence" in frame) is (name == "time")
 
 
+@pytest.mark.parametrize("is_column", [False, True])
+def test_durations_have_no_calendar(is_column):
+    table = HOURLY.set_axis((HOURLY.index - HOURLY.index[0]).rename("when"))
+    X, options = (table.reset_index(), {"time": "when"}) if is_column else (table, {})
+    model = SequenceForecaster(hidden_size=3, epochs=1, random_state=0, max_lead_time="3h")
+    frame = model.fit(X, **options).forecast(X, at="90min")
+    assert model.cycles_ == ()
+    assert frame["when"].tolist() == [table.index[-1] + pandas.Timedelta("90min")]
+
+
 def test_lead_times_of_durations_alone_are_durations():
     model = SequenceForecaster(hidden_size=3, epochs=1, random_state=0, max_lead_time="3h")
     X, dt = HOURLY.to_numpy(), pandas.Timedelta("1h")
