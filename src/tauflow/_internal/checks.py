@@ -14,6 +14,7 @@ from torch import Tensor
 from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 
 from .registry import suggest_name
+from .sanitize import add_article
 
 N = TypeVar("N", int, float)
 
@@ -239,7 +240,7 @@ def format_annotation(annotation: Any) -> str:
     name = getattr(kind, "__name__", str(kind))
     inner = [format_annotation(part) for part in get_args(annotation) if part is not Ellipsis]
     of = f" of {inner[0].partition(' ')[2]}" if inner and kind in _SEQUENCE_TYPES else ""
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}{of}"
+    return f"{add_article(name)}{of}"
 
 
 def _matches_class(value: Any, kind: Any, parts: tuple[Any, ...]) -> bool:

@@ -18,6 +18,11 @@ def replace_control_characters(text: str) -> str:
     return _CONTROL_CHARACTERS.sub("\ufffd", text)
 
 
+def add_article(noun: str) -> str:
+    """Return a noun with its indefinite article."""
+    return f"{'an' if noun[:1] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
 def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count of things for a sentence: ``1 row``, ``2 rows``, ``1,234 rows``.
 

@@ -24,6 +24,7 @@ from tauflow.version import VERSION
 from .atomic_write import write_atomically
 from .json_io import parse_json
 from .regular_file import open_regular_file
+from .sanitize import add_article
 
 FORMAT_VERSION = 1
 _BLOCK_BYTES = 1 << 24
@@ -103,7 +104,8 @@ def read_tensor_file(
         raise error(f"{path} is damaged: its checksum does not match its content. {advice}")
     if stored_kind != kind:
         raise error(
-            f"{path} is a {stored_kind}, expected a {kind}. {_USAGE_HINTS.get(stored_kind, advice)}"
+            f"{path} is {add_article(stored_kind)}, expected {add_article(kind)}. "
+            f"{_USAGE_HINTS.get(stored_kind, advice)}"
         )
     return tensors, stored_metadata
 

@@ -248,6 +248,8 @@ def test_other_files_are_refused(tmp_path, tmp_path_factory):
     refused(bare, tmp_path_factory, "not one of tauflow")
     write_tensor_file(tmp_path / "c", "checkpoint", TINY.state_dict(), {})
     refused((tmp_path / "c").read_bytes(), tmp_path_factory, "is a checkpoint, expected a model")
+    write_tensor_file(tmp_path / "e", "estimator", TINY.state_dict(), {})
+    refused((tmp_path / "e").read_bytes(), tmp_path_factory, "is an estimator, expected a model")
 
 
 def crafted(tensors=None, version=1, **changes):
