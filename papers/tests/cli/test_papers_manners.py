@@ -1,6 +1,7 @@
 import io
 import re
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def test_a_terminal_that_cannot_write_everything_is_written_to(
     stream = io.TextIOWrapper(written, encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "argv", ["tauflow", *words])
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # as it was, after
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code

@@ -25,7 +25,7 @@ from .group import TauflowGroup
 from .impute import impute
 from .info import info
 from .inspect import inspect
-from .logging import configure_logging
+from .logging import configure_logging, configure_warnings
 from .precompile import precompile
 from .predict import predict
 from .score import score
@@ -262,6 +262,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # it may be closed, or replaced
             stream.reconfigure(errors="replace")  # what the locale cannot write
+    configure_warnings()
     try:
         app(prog_name="tauflow")
     except KeyboardInterrupt:  # before a command was found, and has anything to say

@@ -1,11 +1,13 @@
 """What commands say of odd terminals, paths and mistakes that are easily made."""
 
+import warnings
 from pathlib import Path
 
 import pytest
 
 from tauflow.cli import main as cli
 from tauflow.cli.table_options import resolve_source
+from tauflow.errors import ShiftWarning
 
 
 def test_a_file_in_the_place_of_a_data_set_is_a_table(call, tmp_path):
@@ -21,7 +23,18 @@ def test_ctrl_c_before_a_command_is_found_ends_quietly(monkeypatch):
     def stop(**options):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # as it was, after
     monkeypatch.setattr(cli, "app", stop)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
+
+
+def test_warnings_are_their_messages_alone(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # as it was, after
+    monkeypatch.setattr(cli, "app", lambda **options: None)
+    cli.main()
+    warning = ShiftWarning("other units\x1b[2J")
+    assert warnings.formatwarning(warning, ShiftWarning, "cli.py", 1) == (
+        "warning: other units\ufffd[2J\n"
+    )
