@@ -83,7 +83,8 @@ class _Lowering(Emitter):
         return [item for item in done if isinstance(item, Passes) or item.statements]
 
     def _copy(self, carry: StepNode, source: StepNode) -> Loop[Op]:
-        self.loop, self.local = Loop(carry.count), {}
+        is_stored = id(source) in self.layout.slots
+        self.loop, self.local = Loop(carry.count), {} if is_stored else dict(self.scalars)
         ref = Ref(source, np.arange(source.count))
         slot = self.layout.slots[id(carry)]
         if source.op == "input" and slot.array == "h_out" and slot.offset == source.offset:

@@ -36,7 +36,8 @@ def write_float_step(
     names = {"x", "dt", "h_in"} - {node.name for node in graph.nodes if node.op == "input"}
     head = [f"    float work[{size}];"] if size else []
     head += [f"    double work_double[{doubles}];"] if doubles else []
-    used = [v for v in "ijrc" if any(f"{v} = 0" in line for line in writer.out.lines)]
+    text = "\n".join(writer.out.lines)
+    used = [v for v in "ijrc" if f"({v} = " in text or f"= {v} = " in text]
     head += [f"    int {', '.join(used)};"] if used else []
     head += [f"    (void){unused};" for unused in sorted(names) if unused != "dt" or has_gap]
     body = "\n".join([*head, *writer.out.lines])
@@ -79,7 +80,7 @@ class _FloatWriter:
         self.width = 0
         ref = Ref(source, np.arange(source.count))
         to = self._read_at(Ref(carry, ref.index))
-        value = self._read(ref, {})
+        value = self._read(ref, {} if id(source) in self.layout.slots else self.scalars)
         if to != value:
             braces = self.out.open_loop(carry.count, 0)
             self.out.put(f"{to} = {value};")

@@ -338,7 +338,8 @@ def _find_lives(
             node = statement.node
             if statement.place == -1:
                 is_sum = node.op in ("sum", "max")
-                is_scalar = node.count == 1 and not is_inside and not is_sum
+                is_read_whole = is_sum or node.op == "copy"
+                is_scalar = node.count == 1 and not is_inside and not is_read_whole
                 life = lives.setdefault(id(node), _Life(node, at, at, is_scalar=is_scalar))
                 life.is_stored |= is_sum
                 life.stop = max(life.stop, at)
