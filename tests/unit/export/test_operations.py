@@ -71,18 +71,59 @@ def combined(x, h, z):
     return 0.2 * torch.tanh(z) + torch.cat([*parts, 0.5 * several], -1) / 2
 
 
+def check_c(network, dtype, folder):
+    """Compare compiled C with the model on samples that integers hold as they are."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(3, 40, 3, generator=generator).mul(64).round() / 64
+    dt = torch.rand(3, 40, generator=generator) * 0.4 + 0.1
+    with torch.no_grad():
+        y = network(x, dt=dt)[0].numpy()
+    limit = LIMITS[dtype] * np.ptp(y)
+    assert np.abs(run_c(network, folder / "c", dtype, x, dt) - y).max() < limit
+
+
 @needs_cc
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("function", [bounded, cast, combined])
 def test_c_says_what_the_model_says(function, dtype, tmp_path):
-    network = make_network(function)
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(3, 40, 3, generator=generator).mul(64).round() / 64  # as integers hold them
-    dt = torch.rand(3, 40, generator=generator) + 0.1
-    with torch.no_grad():
-        y = network(x, dt=dt)[0].numpy()
-    limit = LIMITS[dtype] * np.ptp(y)
-    assert np.abs(run_c(network, tmp_path / "c", dtype, x, dt) - y).max() < limit
+    check_c(make_network(function), dtype, tmp_path)
+
+
+@needs_cc
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_lanes_in_another_order_alone(dtype, tmp_path):
+    def move(x, h, z):
+        return 0.3 * h.view(-1, 2, 2).transpose(1, 2).reshape(-1, 4) + 0.3 * torch.tanh(z)
+
+    check_c(make_network(move), dtype, tmp_path)
+
+
+class Flow(AbstractCell):
+    """Decays towards a target, in closed form."""
+
+    is_flow = True
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.W = nn.Linear(input_size, hidden_size)
+
+    def step(self, x, h, dt):
+        target = torch.tanh(self.W(x))
+        return target + (h - target) * torch.exp(-dt)
+
+
+@needs_cc
+@pytest.mark.parametrize("hidden_size", [1, 4])
+def test_integers_of_a_flow_whose_new_state_is_a_sum_of_products(hidden_size, tmp_path):
+    torch.manual_seed(0)
+    check_c(tauflow.RNN(Flow(3, hidden_size)).eval(), "int16", tmp_path)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", ["ct-rnn", "gru-ode", "lem"])
+def test_integers_of_one_neuron(name, tmp_path):
+    torch.manual_seed(0)
+    check_c(tauflow.build(name, 3, 1).eval(), "int16", tmp_path)
 
 
 @pytest.mark.parametrize(

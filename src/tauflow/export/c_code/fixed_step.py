@@ -167,7 +167,7 @@ def compile_fixed_step(
     rewrite_gaps(graph)
     soft = find_soft(graph.nodes)
     items = find_repeats(graph)
-    wide = _find_wide(items, wide_lanes)
+    wide = _find_wide(items, graph.outputs["h_out"], wide_lanes)
     state_bits = 32 if wide_lanes.any() else 16
 
     def needs_copy(ref: Ref) -> bool:
@@ -272,9 +272,14 @@ def _choose_state_formats(states: Array, wide_lanes: Array, parts: Sequence[int]
     return formats
 
 
-def _find_wide(items: list[Item], wide_lanes: Array) -> set[int]:
+def _find_wide(items: list[Item], h_out: Sequence[Ref], wide_lanes: Array) -> set[int]:
     """Return the ids of nodes that are a flow's state and what is added to it."""
-    wide: set[int] = set()
+    bounds = np.cumsum([0, *(len(ref.index) for ref in h_out)])
+    wide = {
+        id(ref.node)
+        for ref, lanes in zip(h_out, map(slice, bounds, bounds[1:]), strict=False)
+        if wide_lanes[lanes].all() and ref.node.op not in ("input", "const")
+    }
 
     def is_wide(ref: Ref) -> bool:
         if ref.node.name == "h_in":
