@@ -31,7 +31,15 @@ from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import check_metadata_path, make_metadata, read_metadata
 from .onnx_files import ExportResult, make_exported
 from .output_paths import check_folder_place, create_folder
-from .parity import TOLERANCES, RunExported, check_parity, run_model, sample_inputs
+from .parity import (
+    TOLERANCES,
+    RunExported,
+    check_parity,
+    max_relative_difference,
+    run_model,
+    run_step_by_step,
+    sample_inputs,
+)
 from .torch_program import trace
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
@@ -42,6 +50,7 @@ _RESERVED_NAME = re.compile(
 )
 """Words of C, and targets of the ``Makefile``."""
 _ROUNDING_FACTOR, _MAX_TOLERANCE = 2.0, 1e-3
+_LARGE_INPUTS = 10.0
 _CALLS_STACK = 96
 """Bytes of stack that a step takes beside its arrays, with the functions of ``math.h``."""
 _LARGE = 16_000  # bytes of constants
@@ -134,7 +143,9 @@ def to_c(
         )
     graph = build_step_graph(trace(step))
     items = simplify(graph, fold_offsets=False)
-    parity = check_parity(step, make_runner(graph, items), sizes=(1, 40), tolerance=tolerance)
+    run = make_runner(graph, items)
+    parity = check_parity(step, run, sizes=(1, 40), tolerance=tolerance)
+    _check_large_inputs(step, run, max(tolerance or 0.0, _MAX_TOLERANCE))
     metadata = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
     inputs, y = _sample_outputs(step)
     rounding = _measure_rounding(step, inputs, y)
@@ -167,6 +178,27 @@ def make_runner(graph: StepGraph, items: Sequence[Item]) -> RunExported:
         return y, h
 
     return run
+
+
+@torch.no_grad()
+def _check_large_inputs(step: ExportableModel, run: RunExported, tolerance: float) -> None:
+    """Compare with the model on inputs that reach where activations saturate.
+
+    Raises:
+        ExportError: the difference is larger.
+    """
+    inputs = sample_inputs(step, (40, 4), seed=2, spread=_LARGE_INPUTS)
+    exact, made = (
+        torch.cat([part.flatten(1) for part in parts], dim=1)
+        for parts in (run_model(step, inputs, every_step=True), run_step_by_step(run, inputs))
+    )
+    rows = exact.isfinite().all(dim=1)
+    worst = max_relative_difference(made[rows], exact[rows]) if rows.any() else 0.0
+    if not worst <= tolerance:
+        raise ExportError(
+            f"what was exported differs from the model by {worst:.1e} on large inputs, more than "
+            f"{tolerance:g}. Please report it with the model's options."
+        )
 
 
 def describe_size(step: ExportableModel, flash: int) -> str:

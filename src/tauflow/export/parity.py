@@ -99,13 +99,18 @@ def check_parity(
 
 
 def sample_inputs(
-    exported: ExportableModel, sizes: tuple[int, int], *, seed: int, mask: bool = False
+    exported: ExportableModel,
+    sizes: tuple[int, int],
+    *,
+    seed: int,
+    mask: bool = False,
+    spread: float = 1.0,
 ) -> NamedInputs:
     """Return irregular sequences (B, T, ...) by the names of the program's inputs.
 
     Time steps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as
     long, or half as long as the cells' solvers can follow, beyond which roundings die out slowly.
-    Of inputs that are scaled inside a tenth is missing, NaN.
+    Of inputs that are scaled inside a tenth is missing, NaN. ``spread`` is their deviation.
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.sequence_module
@@ -122,6 +127,7 @@ def sample_inputs(
         inputs["x"] = torch.randint(vocabulary, inputs["x"].shape, generator=generator)
     else:
         x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
+        x = x * spread
         if exported.scaling is not None:
             x = exported.scaling.unscale_inputs(x)
             x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
