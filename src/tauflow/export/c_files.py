@@ -325,8 +325,7 @@ def _generate_start(state: Sequence[Mapping[str, Any]], fields: Mapping[str, Any
             raise ExportError(
                 f"the state of layer {cell['layer']} starts as a function of what it reads that is "
                 "no affine one of the raw inputs, for which there is no C. A constant first state "
-                "is written (initial_state='learned', where a cell has that option), and an affine "
-                "one of the first layer if the scaling is left outside."
+                "is written, and an affine one of the first layer if the scaling is left outside."
             )
         value += initial["value"]
         if "per_input" in initial:  # of the first layer, whose state comes first

@@ -99,21 +99,27 @@ def describe_initial_state(
     """Return where a cell's state starts, ``value + first_input @ per_input``.
 
     ``per_input`` is left out where the first input does not matter. ``None`` where that is no
-    formula of the model's own inputs: of a cell with an ``initial_state`` of a user's own, or where
-    it depends on the first sample and the cell reads another layer's outputs, scaled inputs or
-    tokens.
+    formula of the model's own inputs: where an ``initial_state`` of a user's own is something else
+    for samples of both signs, up to some hundreds, or where it depends on the first sample and the
+    cell reads another layer's outputs, scaled inputs or tokens.
 
     Args:
         cell: the cell.
         is_first_layer: whether it reads the model's inputs, forwards.
         is_unscaled: whether it reads them as they come in.
     """
-    if not type(cell).initial_state.__module__.startswith("tauflow."):
-        return None  # those of tauflow are affine functions, a user's may be any
     like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
     units = torch.eye(cell.input_size, dtype=like.dtype, device=like.device)
     value = cell.initial_state(units[:1] * 0)[0]
     per_input = cell.initial_state(units) - value
+    if not type(cell).initial_state.__module__.startswith("tauflow."):  # which are affine
+        generator = torch.Generator().manual_seed(0)
+        samples = torch.randn(256, cell.input_size, generator=generator, dtype=torch.float64)
+        samples *= torch.logspace(-2, 2.5, 256, dtype=torch.float64)[:, None]
+        samples = samples.to(like)
+        expected = value + samples @ per_input
+        if not torch.allclose(cell.initial_state(samples), expected, rtol=1e-4, atol=1e-4):
+            return None
     if not per_input.any():
         return {"value": value.tolist()}
     if not (is_first_layer and is_unscaled):

@@ -110,5 +110,5 @@ def test_what_a_step_says_itself_stays_so(tmp_path):
 
 
 def test_a_first_state_without_a_formula_is_no_matter_of_options(tmp_path):
-    with pytest.raises(ExportError, match=r"no affine one .* where a cell has that option"):
+    with pytest.raises(ExportError, match=r"no affine one .* A constant first state is written"):
         to_c(model(StartsCurved), tmp_path)

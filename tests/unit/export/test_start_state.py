@@ -87,6 +87,27 @@ def test_what_it_cannot_say_is_refused(tmp_path):
         exported_initial_state({}, torch.zeros(3, 2))
 
 
+class Learned(Bent):
+    """Begins at a parameter, and an affine function of the first sample."""
+
+    def __init__(self, input_size, hidden_size, *, slope):
+        super().__init__(input_size, hidden_size, threshold=0.0)
+        self.h0 = torch.nn.Parameter(torch.randn(hidden_size))
+        self.slope = slope
+
+    def initial_state(self, x):
+        return self.h0 + self.slope * x[:, :1]
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3])
+def test_starts_of_own_cells_that_are_constant_or_affine(slope, tmp_path):
+    torch.manual_seed(0)
+    rnn = tauflow.RNN(Learned(2, 3, slope=slope))
+    metadata, x = facts_of(rnn, tmp_path), torch.randn(3, 2)
+    assert ("per_input" in metadata["state"][0]["initial"]) == (slope != 0)
+    torch.testing.assert_close(exported_initial_state(metadata, x), rnn.cell.initial_state(x))
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("threshold", [0.0, 2.0, 30.0])
 def test_a_start_that_is_affine_in_places_only_has_no_formula(threshold, tmp_path):
