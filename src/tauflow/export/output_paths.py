@@ -26,8 +26,13 @@ def check_file_place(path: str | PathLike[str]) -> Path:
 
 def check_folder_place(folder: Path) -> None:
     """Raise :class:`DataNotFoundError` unless there is a folder, or one can be made."""
-    if not folder.parent.is_dir() or folder.is_file():
-        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
+    if folder.is_file():
+        raise DataNotFoundError(f"cannot write to the folder {folder}: it is a file.")
+    if not folder.parent.is_dir():
+        raise DataNotFoundError(
+            f"cannot write to the folder {folder}: there is no folder {folder.parent}. Create it "
+            "first."
+        )
 
 
 @contextmanager
