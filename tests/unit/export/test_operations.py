@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
@@ -39,7 +40,9 @@ def make_network(function):
 def run_c(network, folder, dtype, x, dt):
     """Return what a network's compiled C says of sequences, one after the other."""
     options = {} if dtype == "float32" else {"dtype": dtype, "calibration": (x, dt)}
-    to_c(network, folder, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of time steps beyond those of the samples
+        to_c(network, folder, **options)
     command = [CC, "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o", "program"]
     command += ["main.c", "model.c", "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -89,6 +92,22 @@ def test_c_says_what_the_model_says(function, dtype, tmp_path):
     check_c(make_network(function), dtype, tmp_path)
 
 
+def normalised(x, h, z):
+    weight = torch.linspace(0, 1, 7).to(z)
+    return torch.tanh(F.layer_norm(torch.cat([x, z], -1), (7,), weight, eps=0.1)[:, 3:])
+
+
+def raised(x, h, z):
+    low = torch.pow(z.abs() + 0.1, torch.tensor([0.5, 1.0, 1.5, 2.0]))
+    return torch.tanh(low + 2**z - torch.pow(z.abs() + 0.1, 0.1 * x[:, :1]))
+
+
+@needs_cc
+@pytest.mark.parametrize("function", [normalised, raised])
+def test_float_c_of_norms_and_powers(function, tmp_path):
+    check_c(make_network(function), "float32", tmp_path)
+
+
 @needs_cc
 @pytest.mark.parametrize("dtype", LIMITS)
 def test_lanes_in_another_order_alone(dtype, tmp_path):
@@ -99,13 +118,17 @@ def test_lanes_in_another_order_alone(dtype, tmp_path):
 
 
 class Flow(AbstractCell):
-    """Decays towards a target, in closed form."""
+    """Decays from a learned state towards a target, in closed form."""
 
     is_flow = True
 
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
         self.W = nn.Linear(input_size, hidden_size)
+        self.start = nn.Parameter(torch.randn(hidden_size))
+
+    def initial_state(self, x):
+        return self.start.expand(len(x), -1)
 
     def step(self, x, h, dt):
         target = torch.tanh(self.W(x))
@@ -113,10 +136,10 @@ class Flow(AbstractCell):
 
 
 @needs_cc
-@pytest.mark.parametrize("hidden_size", [1, 4])
-def test_integers_of_a_flow_whose_new_state_is_a_sum_of_products(hidden_size, tmp_path):
+@pytest.mark.parametrize(("dtype", "hidden_size"), [("float32", 4), ("int16", 1), ("int16", 4)])
+def test_a_flow_in_closed_form(dtype, hidden_size, tmp_path):
     torch.manual_seed(0)
-    check_c(tauflow.RNN(Flow(3, hidden_size)).eval(), "int16", tmp_path)
+    check_c(tauflow.RNN(Flow(3, hidden_size)).eval(), dtype, tmp_path)
 
 
 @needs_cc

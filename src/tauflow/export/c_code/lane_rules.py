@@ -35,10 +35,10 @@ def _addcmul(b: Any, x: Any, first: Any, second: Any, *, value: float = 1) -> An
 
 
 def _pow(b: Any, x: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, int | float):
+        return b.compute("power", x, exponent)
     if exponent == 2:
         return b.compute("mul", x, x)
-    if not isinstance(exponent, int | float):
-        raise UnknownOperation("pow of two tensors")
     return b.compute("pow", x, number=float(exponent))
 
 
@@ -76,6 +76,15 @@ def _mean(b: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> A
 def _softmax(b: Any, x: Any, dim: int, *_: Any) -> Any:
     e = b.compute("exp", b.compute("sub", x, _reduce(b, "max", x, dim, True)))
     return b.compute("div", e, _reduce(b, "sum", e, dim, True))
+
+
+def _layer_norm(b: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float, *_: Any) -> Any:
+    dims = range(-len(shape), 0)
+    x = b.compute("sub", x, _mean(b, x, dims, True))
+    variance = _mean(b, b.compute("mul", x, x), dims, True)
+    x = b.compute("mul", x, b.compute("rsqrt", b.compute("add", variance, eps)))
+    x = x if weight is None else b.compute("mul", x, weight)
+    return x if bias is None else b.compute("add", x, bias)
 
 
 def _pad(b: Any, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
@@ -195,6 +204,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "elu": _elu,
     "softplus": _softplus,
     "mean": _mean,
+    "layer_norm": _layer_norm,
+    "native_layer_norm": lambda *operands: (_layer_norm(*operands), None, None),
     "softmax": _softmax,
     "scatter_add": _scatter_add,
     "linear": _linear,

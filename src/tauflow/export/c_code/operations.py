@@ -39,6 +39,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "expm1": (np.expm1, "expm1f({})"),
     "log": (np.log, "logf({})"),
     "log1p": (np.log1p, "log1pf({})"),
+    "power": (np.power, "powf({}, {})"),
     "sqrt": (np.sqrt, "sqrtf({})"),
     "rsqrt": (lambda x: 1 / np.sqrt(x), "1.0f / sqrtf({})"),
     "reciprocal": (np.reciprocal, "1.0f / {}"),
