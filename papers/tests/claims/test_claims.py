@@ -424,7 +424,7 @@ def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):
     write_study(tmp_path, slow=30, fast=1)
     now = {"ltc": [judge_claim(example(), StoredResults(tmp_path, tmp_path))]}
     assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(now, before)
-    verdict_second = "| ten times as fast (Section 1) | holds in part ± | 3 times |"
+    verdict_second = "| ten times as fast (Table 1) | holds in part ± | 3 times |"
     assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(
         now, verdict_second
     )
