@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MAX_ORIGINS = 20
-_ALIKE, _ROUNDING = 1e-3, 1e-6  # differences of errors that are none
+_ALIKE, _ROUNDING = 1e-3, 1e-6  # differences of errors that do not count
 FORECAST_SCORES_FILE = "scores.csv"
 """Name of the file in the folder of a run that has its scores."""
 _ROLES = ("id", "time", "static", "duplicates")
@@ -205,13 +205,13 @@ def _print_scores(scores: "DataFrame") -> None:
         errors = scores[["mae", "mae_last_value"]].set_axis(["forecaster", "last value"], axis=1)
     else:
         metric, errors = "RMSE", scores.select_dtypes("number")
-    own, *naive = errors
+    forecaster, *naive = errors
     for target, row in errors.iterrows():
         least = row[naive].min()
-        if least < (1 - _ALIKE) * row[own] - _ROUNDING * row.max():
+        if least < (1 - _ALIKE) * row[forecaster] - _ROUNDING * row.max():
             typer.echo(
                 f"{target}: {row[naive].idxmin()} scores better than the forecaster: {metric} "
-                f"{least:.4g} against {row[own]:.4g}.",
+                f"{least:.4g} against {row[forecaster]:.4g}.",
                 err=True,
             )
 

@@ -26,9 +26,9 @@ def check_better_naive_forecasts(stderr, metric, columns):
     """Compare sentences on naive forecasts with the errors in columns of the printed table."""
     table = {cells[0]: cells[1:] for cells in map(str.split, stderr.splitlines()) if cells}
     for name in {"a", "b"} & table.keys():
-        own, *naive = (float(table[name][column]) for column in columns)
+        forecaster, *naive = (float(table[name][column]) for column in columns)
         sentence = rf"(?m)^{name}: .* scores better than the forecaster: {metric} {min(naive):g} "
-        assert bool(re.search(sentence, stderr)) == (min(naive) < 0.999 * own), stderr
+        assert bool(re.search(sentence, stderr)) == (min(naive) < 0.999 * forecaster), stderr
 
 
 def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
