@@ -145,8 +145,10 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         wanted = _read_times("times", times, rows)
         if wanted.ndim != 1:
             raise ShapeError(f"times has shape {wanted.shape}, expected (K,).")
-        until = self._head.compute_survival(outputs, after[:, None])
-        survival: Floats = self._head.compute_survival(outputs, after[:, None] + wanted) / until
+        # of hazards, for at a late landmark both probabilities may be 0
+        passed = self._head.compute_hazard(outputs, after[:, None])
+        hazard = self._head.compute_hazard(outputs, after[:, None] + wanted)
+        survival: Floats = np.exp(passed - hazard)
         return survival
 
     @with_input_kwargs

@@ -61,19 +61,19 @@ class HazardHead:
         """Return the mean negative log-likelihood, but for a constant."""
         return Score("hazard", "any", whole=_hazard_loss, supports_weights=True)
 
-    def compute_survival(self, outputs: Floats, times: Floats) -> Floats:
-        """Return the probability that there is no event by some times, (N, K), for each (N,)."""
+    def compute_hazard(self, outputs: Floats, times: Floats) -> Floats:
+        """Return the cumulative hazard at some times, (N, K), for each (N,)."""
         place = np.searchsorted(self.edges[1:-1], times, side="left")
         share = (times - self.edges[place]) / np.diff(self.edges)[place]
         hazards = -np.log(expit(-outputs))
         before = np.cumsum(hazards, axis=1) - hazards
         rows = np.arange(len(outputs))[:, None]
-        survival: Floats = np.exp(-before[rows, place] - share * hazards[rows, place])
-        return survival
+        hazard: Floats = before[rows, place] + share * hazards[rows, place]
+        return hazard
 
     def compute_median(self, outputs: Floats, after: Floats) -> Floats:
         """Return the median time, (N,), counted from ``after``, of who has no event until then."""
-        wanted = np.log(2) - np.log(self.compute_survival(outputs, after[:, None])[:, 0])
+        wanted = np.log(2) + self.compute_hazard(outputs, after[:, None])[:, 0]
         hazards = -np.log(expit(-outputs))
         ends = np.cumsum(hazards, axis=1)
         place = np.minimum((ends < wanted[:, None]).sum(1), hazards.shape[1] - 1)
@@ -107,11 +107,11 @@ class WeibullHead:
         """Return the mean negative log-likelihood, but for a constant."""
         return Score("weibull", "any", whole=_weibull_loss, supports_weights=True)
 
-    def compute_survival(self, outputs: Floats, times: Floats) -> Floats:
-        """Return the probability that there is no event by some times, (N, K), for each (N,)."""
+    def compute_hazard(self, outputs: Floats, times: Floats) -> Floats:
+        """Return the cumulative hazard at some times, (N, K), for each (N,)."""
         scale, shape = self._decode(outputs)
-        survival: Floats = np.exp(-((times / scale[:, None]) ** shape[:, None]))
-        return survival
+        hazard: Floats = (times / scale[:, None]) ** shape[:, None]
+        return hazard
 
     def compute_median(self, outputs: Floats, after: Floats) -> Floats:
         """Return the median time, (N,), counted from ``after``, of who has no event until then."""

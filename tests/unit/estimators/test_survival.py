@@ -70,8 +70,8 @@ def test_the_weibull_likelihood_is_that_of_scipy():
     # log-density by the logarithm of time, which does not depend on the unit
     expected = -np.where(events, true.logpdf(durations) + np.log(durations), true.logsf(durations))
     assert float(losses) == pytest.approx(expected.mean())
-    survival = head.compute_survival(outputs, durations[:, None])
-    np.testing.assert_allclose(survival[:, 0], true.sf(durations))
+    hazard = head.compute_hazard(outputs, durations[:, None])
+    np.testing.assert_allclose(hazard[:, 0], -true.logsf(durations))
     np.testing.assert_allclose(head.compute_median(outputs, np.zeros(40)), true.median())
 
 
@@ -92,8 +92,8 @@ def test_the_likelihood_of_hazards_is_an_integral():
         expected.append(area - event * np.log(hazard(time, row)))
         place = min(np.searchsorted(head.edges[1:], time), 3)
         widths.append(event * np.log(np.diff(head.edges)[place]))
-        survival = head.compute_survival(outputs[row : row + 1], np.array([[time]]))
-        assert survival[0, 0] == pytest.approx(np.exp(-area), rel=1e-4)
+        hazard_until = head.compute_hazard(outputs[row : row + 1], np.array([[time]]))
+        assert hazard_until[0, 0] == pytest.approx(area, rel=1e-4)
     y = torch.from_numpy(head.encode(durations, events))
     loss = head.make_loss().whole(torch.from_numpy(outputs), y)
     assert float(loss) == pytest.approx(np.mean(expected) - np.mean(widths), rel=1e-4)
@@ -112,8 +112,23 @@ def test_medians_halve_survival(after):
         x = np.random.default_rng(2).normal(0, 1, (10, outputs))
         start = np.full(10, after)
         ends = start + head.compute_median(x, start)
-        ratio = head.compute_survival(x, ends[:, None]) / head.compute_survival(x, start[:, None])
-        np.testing.assert_allclose(ratio, 0.5, rtol=1e-6)
+        halves = head.compute_hazard(x, ends[:, None]) - head.compute_hazard(x, start[:, None])
+        np.testing.assert_allclose(halves, np.log(2), rtol=1e-6)
+
+
+def test_survival_beyond_a_landmark_that_few_reach_is_a_number():
+    """The probability of getting there underflows; what is left to go does not depend on it."""
+    rng = np.random.default_rng(0)
+    durations = 10 * rng.weibull(6, 60)
+    X = [rng.normal(size=(3, 1)) for _ in durations]
+    model = SequenceSurvival(model="gru", head="weibull", ensemble=1, epochs=30, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # samples that come after their event
+        model.fit(X, durations, np.ones(60, bool))
+    near, far = (model.predict_survival(X[:3], [1e-9, 1e9], at=at) for at in (2.0, 500.0))
+    for survival in (near, far):
+        np.testing.assert_allclose(survival[:, 0], 1.0, atol=1e-3)
+        np.testing.assert_allclose(survival[:, 1], 0.0)
 
 
 def test_known_hazards_are_learned(fitted):
