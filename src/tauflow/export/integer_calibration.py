@@ -19,6 +19,7 @@ from .parity import run_model
 Calibration = tuple[Any, ...]
 """x and dt, and y if the metric before and after is wanted: (B, T, ...), or lists of (T, ...)."""
 GAPS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
+_BEYOND = (1.5, 2.0, 4.0, 8.0)
 _GAP_STEPS, _GAP_SEQUENCES = 40, 8
 
 
@@ -221,24 +222,36 @@ def check_integers(
     span = float(np.ptp(y, axis=0).max()) or 1.0
     differences = (integers - y) / span
     by_gap = {}
+    shortest_gap = float(min(v.min() for v in sequences.dt))
+    longest_gap = float(max(v.max() for v in sequences.dt))
     x = [v[:_GAP_STEPS] for v in sequences.x[:_GAP_SEQUENCES]]
     observed = [v[:_GAP_STEPS] for v in sequences.observed[:_GAP_SEQUENCES]]
     rng = np.random.default_rng(0)
-    for gap in (gap for gap in GAPS if gap <= longest):
-        dt = [gap * np.exp(rng.uniform(-0.3, 0.3, len(v))) for v in x]
+    tried = {
+        gap: [gap * np.exp(rng.uniform(-0.3, 0.3, len(v))) for v in x]
+        for gap in GAPS
+        if gap <= longest
+    }
+    for gap in (longest_gap * factor for factor in _BEYOND):
+        # a single one among those of the calibration data, which the solver of a model may follow
+        # though it is beyond its limit
+        tried[gap] = [v[:_GAP_STEPS].copy() for v in sequences.dt[: len(x)]]
+        for dt in tried[gap]:
+            dt[len(dt) // 2] = gap
+    for gap, dt in sorted(tried.items()):
         other = replace(sequences, x=x, dt=dt, observed=observed, h=sequences.h[: len(x)])
         y_gap = np.concatenate(run_exact(exported, other, scales)[0])
         i_gap = np.concatenate(run_integer(step, other)[0])
         if np.isfinite(y_gap).all():
-            by_gap[f"{gap:g}"] = float(np.abs(i_gap - y_gap).max() / span)
+            by_gap[f"{gap:.4g}"] = float(np.abs(i_gap - y_gap).max() / span)
     integers_x = step.io.pack(np.concatenate(list(sequences.x)))
     metric = _compute_metrics(exact, results, sequences, targets, kind) if targets else {}
     return IntegerChecks(
         error=float(np.abs(differences).max()),
         error_rms=float(np.sqrt((differences**2).mean())),
         error_by_gap=by_gap,
-        shortest_gap=float(min(v.min() for v in sequences.dt)),
-        longest_gap=float(max(v.max() for v in sequences.dt)),
+        shortest_gap=shortest_gap,
+        longest_gap=longest_gap,
         saturated_x=float(((integers_x <= -32768) | (integers_x >= 32767)).mean()),
         saturated_h=saturated_h,
         largest_sum=step.largest_sum(),

@@ -185,7 +185,8 @@ def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
         if not checks.shortest_gap <= float(gap) <= checks.longest_gap and error > limit
     }
     if far:
-        gap, error = max(far.items(), key=lambda item: item[1])
+        # the nearest, for errors grow from there on
+        gap, error = min(far.items(), key=lambda item: _distance(float(item[0]), checks))
         warnings.warn(
             f"time steps beyond those of the calibration data, {checks.shortest_gap:.3g} to "
             f"{checks.longest_gap:.3g}, are less exact: {100 * error:.2g} % of the outputs' range "
@@ -194,6 +195,11 @@ def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+def _distance(gap: float, checks: IntegerChecks) -> float:
+    """Return how many times a time step is longer, or shorter, than those of the calibration."""
+    return max(gap / checks.longest_gap, checks.shortest_gap / gap)
 
 
 def _describe(integers: IntegerStep, checks: IntegerChecks) -> dict[str, Any]:
