@@ -236,8 +236,8 @@ def check_integers(
         # a single one among those of the calibration data, which the solver of a model may follow
         # though it is beyond its limit
         tried[gap] = [v[:_GAP_STEPS].copy() for v in sequences.dt[: len(x)]]
-        for dt in tried[gap]:
-            dt[len(dt) // 2] = gap
+        for steps in tried[gap]:
+            steps[len(steps) // 2] = gap
     for gap, dt in sorted(tried.items()):
         other = replace(sequences, x=x, dt=dt, observed=observed, h=sequences.h[: len(x)])
         y_gap = np.concatenate(run_exact(exported, other, scales)[0])

@@ -282,9 +282,9 @@ def test_constant_inputs_and_gaps_beyond_the_calibrated_ones_are_warned_of(tmp_p
         to_c(model, tmp_path / "b", dtype="int8", calibration=samples(longest=0.2), tolerance=0.006)
     euler = build("ct-rnn")  # whose steps overshoot far before they are unstable
     x, dt = samples(longest=2.0)
-    with pytest.warns(UserWarning, match=r"range at time steps of about (3|7)") as told:
+    with pytest.warns(UserWarning, match=r"range at time steps of about (3|7)") as caught:
         export = to_c(euler, tmp_path / "d", dtype="int16", calibration=(x, dt))
-    assert len(told) == 1
+    assert len(caught) == 1
     checks = json.loads((tmp_path / "d" / "model.json").read_text())["integers"]["checks"]
     tried = [float(gap) for gap in checks["error_by_gap"]]
     assert sum(gap > dt.max() for gap in tried) >= 4
