@@ -149,7 +149,8 @@ def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stackleve
     warnings.warn(
         f"the median time step of the training data is {median:.4g}, and the time constants of "
         f"this model begin around {constant:.4g}, so that little may be learned. Divide dt by "
-        f"{median / constant:.4g}, of all parts, or set the time_unit of tables and events."
+        f"{median / constant:.4g}, of all parts"
+        + (", or set the time_unit of tables and events." if constant == 1 else ".")
         + (f" Or build the cell with tau={median:.4g}." if has_tau else ""),
         TimeUnitWarning,
         stacklevel=stacklevel + 1,
