@@ -232,7 +232,7 @@ def check_integers(
         for gap in GAPS
         if gap <= longest
     }
-    for gap in (longest_gap * factor for factor in _BEYOND):
+    for gap in {longest_gap * factor for factor in _BEYOND} - tried.keys():
         # a single one among those of the calibration data, which the solver of a model may follow
         # though it is beyond its limit
         tried[gap] = [v[:_GAP_STEPS].copy() for v in sequences.dt[: len(x)]]
