@@ -22,8 +22,8 @@ from datetime import date
 from importlib import import_module, metadata
 from pathlib import Path
 
+import numpy as np
 import torch
-from benchmarks.defaults import table_of
 
 from tauflow.runs.results import describe_machine, get_versions
 
@@ -64,7 +64,21 @@ def run(arguments: argparse.Namespace) -> None:
             text = json.dumps({"title": title, "rows": rows, "facts": environment}, indent=1)
             (arguments.results / f"{task}.json").write_text(text + "\n", encoding="utf-8")
         write_page(arguments.results)
-        print(table_of(title, rows), flush=True)
+        print(_make_table(title, rows), flush=True)
+
+
+def _make_table(title: str, rows: dict[str, list[dict[str, float]]]) -> str:
+    """Return a Markdown table: mean and standard deviation over the folds of each score."""
+    names = list(next(iter(rows.values()))[0])
+    lines = [title, "", f"| | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+    for label, scores in rows.items():
+        cells = []
+        for name in names:
+            found = [score[name] for score in scores]
+            spread = f" ± {np.std(found, ddof=1):.3f}" if len(found) > 1 else ""
+            cells.append(f"{np.mean(found):.3f}{spread}")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
 
 
 def _installed() -> dict[str, str]:
@@ -85,5 +99,11 @@ def write_page(folder: Path) -> None:
         if path.exists():
             result = json.loads(path.read_text(encoding="utf-8"))
             environment = ", ".join(f"{key} {value}" for key, value in result["facts"].items())
-            texts += ["", f"## {task}", "", table_of(result["title"], result["rows"]), environment]
+            texts += [
+                "",
+                f"## {task}",
+                "",
+                _make_table(result["title"], result["rows"]),
+                environment,
+            ]
     (folder / "README.md").write_text("\n".join(texts) + "\n", encoding="utf-8")

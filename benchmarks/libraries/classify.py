@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from benchmarks.defaults import (
+from benchmarks.table_tasks import (
     Array,
     Scores,
     Sequences,
@@ -44,7 +44,8 @@ def load_vowels(share: float) -> tuple[Sequences, Array]:
     classes = np.concatenate([y, y_test]).astype(int) - 1
     folds = [(np.arange(len(X)), np.arange(len(X), len(classes)))] * 3
     title = f"JapaneseVowels, {share:.0%} of the samples, 270 training and 370 test sequences"
-    task = Sequences(title, samples, times, classes, folds, _of_classes, {"base rate": _base_rate})
+    trivial = {"base rate": _base_rate}
+    task = Sequences(title, "error rate", samples, times, classes, folds, _of_classes, trivial)
     return task, _to_grid(task, 29)
 
 

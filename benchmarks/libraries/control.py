@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from benchmarks.defaults import Scores
+from benchmarks.table_tasks import Scores
 from gymnasium import spaces
 
 import tauflow

@@ -6,7 +6,7 @@ defaults, which train for 100 epochs at most, those of the others have the sizes
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
-from benchmarks.defaults import Array, Scores, _boosted_ahead, _forecasts
+from benchmarks.table_tasks import Array, Scores
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_absolute_error, root_mean_squared_error
 
+from tauflow.estimators import SequenceForecaster
 from tauflow.sequence.precompile import precompile
 
 CUT, DAY, WEEK = 24_000, 24, 168
@@ -73,6 +75,36 @@ def _boosting(X: Array, origins: Array, seed: int) -> Array:
 
 def _tauflow(model: str) -> Answer:
     return lambda X, origins, seed: np.stack(list(_forecasts(model, X, CUT, origins, seed)))
+
+
+def _forecasts(model: str, X: Array, cut: int, origins: Array, seed: int) -> Iterator[Array]:
+    forecaster = SequenceForecaster(
+        model=model, horizon=DAY, targets=[0], window=4 * DAY, random_state=seed
+    )
+    forecaster.fit(X[:cut])
+    for at in origins:
+        yield forecaster.predict(X[at - 7 * DAY : at])[:, 0]
+
+
+def _boosted_ahead(
+    value: Array, hour: Array, learned: Sequence[int], origins: Array
+) -> Iterator[Array]:
+    """Yield the forecasts of boosting on values before, one row for each hour ahead."""
+
+    def features(at: int) -> Array:
+        ahead = np.arange(DAY)
+        same = np.stack([value[at + ahead - day * DAY] for day in range(1, 8)], axis=1)
+        recent = np.broadcast_to(value[at - DAY : at], (DAY, DAY))
+        when = hour[at + ahead]
+        return np.column_stack([same, recent, ahead, np.sin(when), np.cos(when)])
+
+    model = HistGradientBoostingRegressor(random_state=0)
+    model.fit(
+        np.concatenate([features(at) for at in learned]),
+        np.concatenate([value[at : at + DAY] for at in learned]),
+    )
+    for at in origins:
+        yield np.asarray(model.predict(features(int(at))))
 
 
 def _darts(name: str, **options: Any) -> Answer:

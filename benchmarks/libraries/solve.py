@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.defaults import Scores
+from benchmarks.table_tasks import Scores
 from benchmarks.timing import interleaved, processor_clock
 from torch import Tensor
 

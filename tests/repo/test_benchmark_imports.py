@@ -1,4 +1,4 @@
-"""What benchmarks and the scripts of the documentation import from the packages exists."""
+"""What benchmarks and scripts of the documentation import from packages of ours exists."""
 
 import ast
 import importlib
@@ -8,7 +8,7 @@ import pytest
 from sources import ROOT
 
 FOLDERS = ("benchmarks", "docs", "examples", "tests/repo", "papers/tests")
-PACKAGES = ("tauflow", "tauflow_papers")
+PACKAGES = ("benchmarks", "tauflow", "tauflow_papers")
 FILES = sorted(
     path
     for folder in FOLDERS
