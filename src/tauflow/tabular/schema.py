@@ -45,7 +45,7 @@ class Schema(SchemaFields):
         y_mean: as ``x_mean``, of every target value, (O,); ``None`` for classes.
         y_scale: as ``x_scale``, but 1 of a constant.
         dated: whether its times were dates, and not numbers.
-        zoned: of an estimator, whether these dates had a time zone; ``None`` if it is not known.
+        zoned: whether these dates had a time zone; ``None`` if it is not known.
         unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
         gap: how many of them a time step of 1 in the batches is; of any table that is read alike,
             too.

@@ -91,6 +91,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         y_mean=y_mean,
         y_scale=y_scale,
         dated=trained.dated,
+        zoned=trained.zoned,
         unit=trained.unit,
         gap=gap,
         ahead=ahead,

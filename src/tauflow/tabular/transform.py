@@ -27,6 +27,7 @@ from .shift import warn_shift
 from .split import TableSplits
 from .target import Target, build_target
 from .task import append_input
+from .times import check_zones
 from .windows import window_splits
 
 BATCH_SIZE = 512
@@ -172,6 +173,7 @@ def read_new_table(
     all_sequences = group_into_sequences(
         frame, schema.id, schema.time, schema.unit, sort=schema.sort, dated=schema.dated
     )
+    check_zones(all_sequences.zoned, schema.zoned, "this table", "the training table")
     inputs = build_inputs(frame, tuple(schema.features or ()), schema.categories, schema.unseen)
     target = _read_target(frame, schema, inputs, all_sequences) if targets else None
     if lead_time is not None and (schema.known or targets):

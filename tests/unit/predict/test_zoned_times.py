@@ -83,3 +83,13 @@ def test_a_message_says_that_a_time_is_in_utc():
     trained = predictor(frame)
     with pytest.raises(TimeError, match=r"holds 2024-03-30T20:\S* UTC, before 2024-03-31T07:\S* U"):
         trained.predict(polars.from_pandas(frame.iloc[[11, 0]]))
+
+
+@pytest.mark.parametrize(("zone", "other"), [("UTC", None), (None, "UTC")])
+def test_dates_with_and_without_a_zone_are_not_mixed(zone, other, tmp_path):
+    trained = predictor(visits(zone))
+    trained.save(tmp_path / "model")
+    for model in (trained, tauflow.load_predictor(tmp_path / "model")):
+        with pytest.raises(TimeError, match="the dates of the training table have"):
+            model.predict(visits(other))
+        assert len(model.predict(visits("Asia/Tokyo" if zone else None))) == 144
