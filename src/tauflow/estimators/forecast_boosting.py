@@ -24,6 +24,7 @@ MAX_TARGETS = 4
 _MAX_ROWS, _MIN_ROWS = 8000, 200
 _TOLERANCE = 1e-4  # of sums in single precision
 _BATCH_SIZE = 64
+_MAX_BINS = 255  # of scikit-learn's boosting, besides one for missing values
 
 
 def fit_forecast_trees(
@@ -54,11 +55,12 @@ def fit_forecast_trees(
         return None
     errors = np.nanmean(np.abs(simple - y[..., None]) * unit[..., None], axis=0)  # (O, K)
     base = errors.argmin(-1)
+    binned = np.column_stack([_bin(column) for column in known.T])
     models = []
     for n, best in enumerate(base):
         there = ~np.isnan(y[:, n])
         rest = (y[:, n] - simple[:, n, best])[there]
-        models.append(_fit(known[there], rest, unit[there, n]))
+        models.append(_fit(binned[there], rest, unit[there, n]))
     baseline = np.zeros(len(base))
     trees = [tree for n, m in enumerate(models) for tree in convert_regressor(m, baseline, n)]
     module = ForecastTrees(len(base), **measure_trees(trees))
@@ -102,6 +104,24 @@ def _list_rows(
             for several, piece_column in zip(columns, of_piece, strict=True):
                 several.append(piece_column[there].float())
     return [torch.cat(parts).double().numpy() for parts in columns]
+
+
+def _bin(column: NDArray[Any]) -> NDArray[Any]:
+    """Round numbers to the nearest of at most 255 of their quantiles.
+
+    Between those scikit-learn splits halfway, so that its trees see the same bins in training and
+    later. Left to itself it takes quantiles by the weights of samples, for longer than it fits.
+    """
+    there = ~np.isnan(column)
+    grid = np.unique(column[there])
+    if len(grid) <= _MAX_BINS:
+        return column
+    shares = np.linspace(0, 1, _MAX_BINS)
+    grid = np.unique(np.quantile(column[there], shares, method="nearest"))
+    nearest = np.searchsorted((grid[1:] + grid[:-1]) / 2, column[there])
+    rounded = np.full_like(column, np.nan)
+    rounded[there] = grid[nearest]
+    return rounded
 
 
 def _fit(known: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> FittedModel:
