@@ -1,7 +1,7 @@
 """What users' data are trained with by default: by estimators, ``tauflow run`` and ``tune``.
 
 :class:`~tauflow.Recipe` has other defaults, with which published protocols begin. How these
-here were chosen, and what else was measured, is on the page *Choosing a model*.
+here were chosen, and what else was measured, is on the page *Models compared*.
 """
 
 from collections.abc import Mapping
