@@ -74,9 +74,9 @@ def _make_table(title: str, rows: dict[str, list[dict[str, float]]]) -> str:
     for label, scores in rows.items():
         cells = []
         for name in names:
-            found = [score[name] for score in scores]
-            spread = f" ± {np.std(found, ddof=1):.3f}" if len(found) > 1 else ""
-            cells.append(f"{np.mean(found):.3f}{spread}")
+            values = [score[name] for score in scores]
+            spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+            cells.append(f"{np.mean(values):.3f}{spread}")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
