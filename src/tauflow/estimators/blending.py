@@ -20,7 +20,7 @@ from tauflow.training.eval_mode import evaluation_mode
 
 from .forecast_boosting import fit_forecast_trees, iter_queries
 from .forecast_queries import Queries, select_last_blocks
-from .training import TrainingPlan, fit_networks
+from .training import TrainingPlan, fit_networks, omit_validation
 
 MIN_QUERIES, MAX_ORIGINS = 200, 512
 """Values by whose forecasts shares are chosen at least, and origins of these at most."""
@@ -144,7 +144,8 @@ def _fit_to_part(estimator: Any, early: Sequences, plan: TrainingPlan) -> Any:
     """Return a forecaster of one network that was trained for half as long, on early rows."""
     trial = copy.copy(estimator)
     trial.validation_fraction, trial.callbacks, trial.verbose = 0, None, 0
-    trial.epochs = max(1, estimator.result_.epochs // 2)
+    trial.epochs, trial.patience = max(1, estimator.result_.epochs // 2), None
+    trial.recipe = omit_validation(estimator.recipe, trial.epochs)
     fit_networks(trial, early, None, None, TrainingPlan(1, plan.seed, goes_on=False))
     return trial
 

@@ -130,4 +130,5 @@ def _fit(known: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> FittedMo
     model = HistGradientBoostingRegressor(
         loss="absolute_error", early_stopping=False, random_state=0
     )
-    return FittedModel(model.fit(known, y, weight), np.ones(known.shape[1], np.bool_))
+    columns = ~np.isnan(known).all(0)  # scikit-learn bins no column without a value
+    return FittedModel(model.fit(known[:, columns], y, weight), columns)

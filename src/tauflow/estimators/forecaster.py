@@ -42,7 +42,7 @@ from .targets import (
     check_validation_fraction,
     unpack_validation,
 )
-from .training import AUTO, LearningTask
+from .training import AUTO, LearningTask, needs_validation
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -308,7 +308,9 @@ class SequenceForecaster(AbstractQueryForecaster):
             ArgumentError: the share is not between 0 and 1.
             DataError: a part of a single series has nothing to forecast.
         """
-        if share == self.epochs == AUTO and self._longest is not None and not self.intervals:
+        is_scored = self.patience not in (None, AUTO) or needs_validation(self.recipe)
+        is_default = share == self.epochs == AUTO and not (self.intervals or is_scored)
+        if is_default and self._longest is not None:
             return rows, None  # so many steps are taken, and nothing is chosen by a score
         few, fraction = len(rows) < MIN_SEQUENCES_FOR_VALIDATION, DEFAULT_VALIDATION_FRACTION
         if share != AUTO:

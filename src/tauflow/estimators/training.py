@@ -221,6 +221,24 @@ def build_recipe(
     return adapt_recipe(usual, {**parameters, **more})
 
 
+def needs_validation(recipe: Recipe | Mapping[str, Any] | None) -> bool:
+    """Whether a recipe, or further fields of one, says that validation data choose the epoch."""
+    if isinstance(recipe, Recipe):
+        return recipe.select == "best"
+    if not isinstance(recipe, Mapping):
+        return False  # what is no recipe is refused when it is read
+    return recipe.get("select") == "best" or "select_by" in recipe
+
+
+def omit_validation(
+    recipe: Recipe | Mapping[str, Any] | None, epochs: int
+) -> Recipe | Mapping[str, Any] | None:
+    """Return a recipe, or further fields of one, for so many epochs without validation data."""
+    if isinstance(recipe, Recipe):
+        return adapt_recipe(recipe, {"select": "last", "epochs": epochs})
+    return {k: v for k, v in (recipe or {}).items() if k not in ("select", "select_by")}
+
+
 def build_refit_recipe(recipe: Recipe, epochs: int) -> Recipe | None:
     """Return how to train again for so many epochs, without validation data.
 

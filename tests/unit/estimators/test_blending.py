@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tauflow import GRU, SequenceBatch, load, save
+from tauflow import GRU, Recipe, SequenceBatch, load, save
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceForecaster, blending, forecast_boosting
 from tauflow.estimators.blending import _choose_of_target, _choose_shares
@@ -196,3 +196,35 @@ def test_data_go_where_the_networks_are(fitted, monkeypatch):
     monkeypatch.setattr(SequenceBatch, "to", move)
     assert _choose_shares(fitted, rows, queries) == expected
     assert set(devices) == {torch.device("meta")}
+
+
+@pytest.mark.filterwarnings("ignore:features without a value")
+@pytest.mark.parametrize("last_without", [900, 820])
+def test_boosting_leaves_out_features_without_values(last_without):
+    table = chaos()
+    empty = np.where(np.arange(900) < last_without, np.nan, table["y"])
+    options = SMALL | {"max_lead_time": 2.0, "targets": "y"}
+    alone = SequenceForecaster(**options, epochs=1).fit(table, time="t")
+    beside = SequenceForecaster(**options, epochs=1).fit(table.assign(empty=empty), time="t")
+    assert beside.shares_["boosting"][0] > 0.5
+    past = chaos(950).iloc[900:]
+    expected = alone.predict(past, at=[1.0])
+    answer = beside.predict(past.assign(empty=np.nan), at=[1.0])
+    np.testing.assert_allclose(answer, expected, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 2, "patience": 1},
+        {"epochs": 2, "recipe": {"select_by": "mse"}},
+        {"epochs": 2, "recipe": {"select": "best"}},
+        {"recipe": Recipe(epochs=2, patience=1)},
+    ],
+    ids=["patience", "select_by", "select", "recipe"],
+)
+def test_validation_may_choose_the_epoch(options):
+    X = np.random.default_rng(0).normal(size=(30, 20, 1)).cumsum(1)
+    model = SequenceForecaster(**SMALL, **options).fit(X)
+    assert model.result_.epochs <= 2
+    assert model.shares_["last value"][0] > 0
