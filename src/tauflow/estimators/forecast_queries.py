@@ -148,12 +148,18 @@ def find_longest_lead_time(
 
 
 def plan_forecast(
-    rows: Sequences, known_features: Indices, longest: float, sequence: Indices, lead_time: Floats
+    rows: Sequences,
+    known_features: Indices,
+    longest: float,
+    sequence: Indices,
+    lead_time: Floats,
+    *,
+    name: str = "at",
 ) -> Queries:
     """Return queries, (Q,), so long after the last sample of their sequences, (Q,).
 
     Rows after it that hold nothing but known features tell of these; for the other arguments see
-    :func:`plan_training`.
+    :func:`plan_training`. Messages say that ``name`` asks.
 
     Raises:
         TimeError: there is no lead time, or one is not finite, not above 0, or too long.
@@ -166,8 +172,8 @@ def plan_forecast(
     if (lead_time > longest * (1 + _SPACING)).any():
         asked, known = (format_span(t, dated=rows.dated) for t in (lead_time.max(), longest))
         raise TimeError(
-            f"at asks for {asked} after the last sample, and the forecaster was trained for up to "
-            f"{known}. Ask for earlier times, or fit it with a longer horizon or max_lead_time, "
+            f"{name} asks for {asked} after the last sample, and the forecaster was trained for up "
+            f"to {known}. Ask for earlier times, or fit it with a longer horizon or max_lead_time, "
             "and sequences that are as long."
         )
     clock, owner = rows.clock, rows.sequence_index

@@ -388,7 +388,12 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
                 else read_lead_times("at", at, rows)
             )
             sequence, leads = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
-        queries = plan_forecast(timed_rows, known_features, self._longest, sequence, leads)
+        name = "lead_time" if counts_samples else "at"
+        if counts_samples and lead_time is None:
+            name = f"horizon={self._built['horizon']} without lead_time, in typical time steps,"
+        queries = plan_forecast(
+            timed_rows, known_features, self._longest, sequence, leads, name=name
+        )
         return [queries, *self._run_queries(timed_rows, queries, interval, return_std)]
 
     def _run_queries(

@@ -208,3 +208,13 @@ def test_steps_without_a_target_in_training_are_refused():
     assert forecaster.predict(series, at=[70.0]).shape == (1, 1)
     with pytest.raises(TimeError, match=r"asks for 400 .* trained for up to 80"):
         forecaster.predict(series, at=[400.0])
+
+
+def test_the_default_times_that_lie_too_far_ahead_say_who_asks_for_them():
+    X = [*np.zeros((40, 2, 1)), *np.zeros((5, 6, 1))]
+    t = [np.array([0.0, 10.0])] * 40 + [np.arange(6.0)] * 5  # typically 10 apart
+    forecaster = SequenceForecaster(
+        horizon=4, hidden_size=4, epochs=1, random_state=0, validation_fraction=0
+    ).fit(X, t=t)
+    with pytest.raises(TimeError, match=r"horizon=4 without lead_time, .* asks for 40 after"):
+        forecaster.predict(X, t=t)
