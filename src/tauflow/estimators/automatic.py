@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
@@ -84,14 +86,15 @@ def fit_automatic(
     def train(
         job: Job, data: TaskData, folder: Path | None, calls: Sequence[AnyCallback]
     ) -> Trained:
-        return train_job(
-            job,
-            data,
-            callbacks=calls,
-            progress=bool(estimator.verbose),
-            device=None if estimator.device == "cpu" else estimator.device,
-            score_test=False,
-        )
+        with torch.random.fork_rng(devices=[]):  # which a job seeds
+            return train_job(
+                job,
+                data,
+                callbacks=calls,
+                progress=bool(estimator.verbose),
+                device=None if estimator.device == "cpu" else estimator.device,
+                score_test=False,
+            )
 
     auto_fit = fit_portfolio(
         [RunData(part, DatasetSpec("", part.card.name), part) for part in parts],

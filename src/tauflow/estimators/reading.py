@@ -139,6 +139,8 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     table = read_frame(X)
     cells = tuple(np.asarray(table.columns[table.check_name(name, "target")]) for name in names)
     remaining = [name for name in list_columns(X) if name not in names]
+    if isinstance(X, Mapping):
+        return {name: X[name] for name in remaining}, cells
     return X.select(remaining) if hasattr(X, "select") else X[
         remaining
     ], cells  # pandas has no select

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor, automatic
@@ -29,7 +30,9 @@ def sequences():
 def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp_path):
     X, level = sequences
     y = np.where(level > 0, "up", "down")
+    state = torch.get_rng_state()
     classifier = SequenceClassifier(model="auto", **SMALL).fit(X[:90], y[:90])
+    assert torch.equal(torch.get_rng_state(), state)
     assert {trial.name for trial in classifier.trials_} == {"gru", "gru-d", BOOSTING}
     assert sum(trial.share for trial in classifier.trials_) == pytest.approx(1)
     assert all(trial.test is None for trial in classifier.trials_)

@@ -81,6 +81,9 @@ def test_a_table_is_the_list_of_its_ids(kind):
     np.testing.assert_allclose(fitted.predict_proba(mixed), expected[firsts], rtol=0, atol=1e-6)
     assert fitted.feature_names_in_.tolist() == ["a", "b"]
     assert fitted.score(mixed, "target") == fitted.score(table, table["target"])
+    columns = {name: table[name].to_numpy() for name in table}
+    of_dict = estimator.fit(columns, "target", id="who", time="at")
+    np.testing.assert_allclose(of_dict.predict_proba(mixed), expected[firsts], rtol=0, atol=1e-6)
     per_row = estimator.fit(table.drop(columns="target"), table["target"], id="who", time="at")
     np.testing.assert_allclose(per_row.predict_proba(table), expected, rtol=0, atol=1e-6)
     weight = np.arange(len(X)) + 1.0
