@@ -19,6 +19,11 @@ _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 _NOT_OPTIONS = frozenset({*_MODULE_ATTRIBUTES, "options", "_tensors_when_built", "_number"})
 
 
+def is_method(kind: type, name: str) -> bool:
+    """Whether a class has a method of this name, which may also be that of an option."""
+    return isinstance(getattr_static(kind, name, None), _METHODS)
+
+
 def list_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     """Return what is set on a module itself and is no tensor, module or method, with its value."""
     return tuple(
@@ -70,10 +75,9 @@ class FixedOptionsModule(nn.Module):
     def _is_fixed(self, name: str, value: Callable[..., Any] | object = _ABSENT) -> bool:
         """Whether an attribute is an option or part, rather than a tensor or new."""
         if _is_of_library(self) and name != "parametrizations" and not name.startswith("__"):
-            is_method = isinstance(getattr_static(type(self), name, None), _METHODS)
             if name in self._modules or isinstance(value, nn.Module):
                 return True
-            if is_method and value is not _ABSENT:
+            if is_method(type(self), name) and value is not _ABSENT:
                 return True
         if name.startswith("__") or name in _MODULE_ATTRIBUTES or hasattr(nn.Module, name):
             return False

@@ -10,6 +10,7 @@ import numpy as np
 from tauflow.errors import ArgumentError, OptionError, TauflowError
 
 from .checks import find_type_mismatch
+from .fixed_options import is_method
 
 
 def format_changed_options(instance: Any) -> str:
@@ -35,9 +36,11 @@ def check_settable(instance: Any, name: str, options: Mapping[str, Any] | None) 
     Raises:
         ArgumentError: it is an option that was only read while the object was built.
     """
-    if options is None or name not in options or hasattr(instance, name):
-        return
     kind = type(instance)
+    if options is None or name not in options:
+        return
+    if hasattr(instance, name) and not is_method(kind, name):
+        return
     if kind.__module__.partition(".")[0] == "tauflow":
         raise ArgumentError(
             f"{kind.__name__}: {name} is fixed when it is built, with {options[name]!r} here. "

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow._internal.fixed_options import part_error
+from tauflow._internal.fixed_options import is_method, part_error
 from tauflow._internal.init_args import check_settable
 from tauflow._internal.rebuild import rebuild
 from tauflow.cells.base import AbstractCell
@@ -51,8 +51,12 @@ class SequenceModuleBase(nn.Module):
             ArgumentError: parameters would have other shapes, or parts of the module were replaced,
                 parametrized or given hooks.
         """
-        current = {name: getattr(self, name, value) for name, value in self.options.items()}
-        current |= {name: self.options[name] for name in _SIZES & current.keys()}
+        current = {
+            name: value
+            if name in _SIZES or is_method(type(self), name)
+            else getattr(self, name, value)
+            for name, value in self.options.items()
+        }
         return rebuild(self, current, options)
 
     def reset_parameters(self) -> None:
