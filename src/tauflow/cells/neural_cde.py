@@ -31,8 +31,9 @@ class NeuralCDECell(AbstractCell):
         s_k = \frac{x_k - x_{k-1}}{dt}
 
     so that the path up to a sample depends on that sample and earlier ones alone; the first piece
-    is linear. A time step of 0 takes the jump, and leaves the slope s as it is. Solvers go through
-    each piece in ``substeps`` equal steps, or adaptively.
+    is linear. A time step of 0 takes the jump in a straight line, and leaves the slope s as it is.
+    Solvers go through each piece in ``substeps`` equal steps, or adaptively. Of those with fixed
+    steps rk4 alone integrates dx/du exactly.
 
     The first sample sets the state, whatever its time step. The state is [z; x; s; n], with the
     last sample, its slope and the number of samples so far, up to 2, (B, N + 2 D + 1).
@@ -117,7 +118,8 @@ class NeuralCDECell(AbstractCell):
         N, D = self.hidden_size, self.input_size
         z, x_last, slope, count = h.split([N, D, D, 1], dim=-1)
         change = x - x_last
-        straight = torch.where(count > 1.5, dt * slope, change)
+        moves = dt > 0
+        straight = torch.where((count > 1.5) & moves, dt * slope, change)
         bend = change - straight
 
         def velocity(at: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ class NeuralCDECell(AbstractCell):
 
         start = torch.cat([z, torch.zeros_like(dt)], dim=-1)
         end = self.flow_solver.integrate(velocity, start, torch.ones_like(dt))
-        is_later, moves = count > 0.5, dt > 0
+        is_later = count > 0.5
         quotient = change / torch.where(moves, dt, torch.ones_like(dt))
         slope = torch.where(is_later & moves, quotient, slope)
         z = torch.where(is_later, end[..., :N], z_first)

@@ -73,6 +73,33 @@ def test_equal_times_take_the_jump_and_keep_the_slope():
     torch.testing.assert_close(cell.readout(after), z, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("solver", ["euler", "midpoint", "heun", "rk4", "dopri5"])
+def test_a_jump_counts_once_with_every_solver(solver):
+    """A constant field adds up the changes of the path: Z - z_0 = A (X - x_0), whatever it does."""
+    if solver == "dopri5":
+        pytest.importorskip("torchode")
+    rnn = tauflow.NeuralCDE(D, N, units=5, solver=solver).double()
+    with torch.no_grad():
+        rnn.cell.field[-1].weight.zero_()
+    A = torch.tanh(rnn.cell.field[-1].bias).view(N, D + 1)
+    x = torch.randn(2, 5, D).double().cumsum(1)
+    dt = torch.tensor([[0.0, 1.5, 0.0, 0.0, 0.0], [2.0, 0.5, 0.0, 0.0, 0.0]]).double()
+    path = torch.cat([(dt.cumsum(1) - dt[:, :1])[..., None], x], -1)
+    z_0 = x[:, :1] @ rnn.cell.W_0.T + rnn.cell.b_0
+    expected = z_0 + (path - path[:, :1]) @ A.T
+    torch.testing.assert_close(rnn(x, dt=dt)[0], expected)
+    h, stepped = None, []
+    for k in range(5):
+        y, h = rnn.step(x[:, k], h, dt[:, k])
+        stepped.append(y)
+    torch.testing.assert_close(torch.stack(stepped, 1), expected)
+    single, stream = rnn.float(), rnn.float().stream(2)  # traced and compiled
+    x, dt = x.float(), dt.float()
+    torch.testing.assert_close(single(x, dt=dt)[0], expected.float(), rtol=1e-5, atol=1e-5)
+    streamed = [stream.step(x[:, k], dt[:, k]).clone() for k in range(5)]
+    torch.testing.assert_close(torch.stack(streamed, 1), expected.float(), rtol=1e-5, atol=1e-5)
+
+
 def test_an_adaptive_solver_agrees_with_a_fine_fixed_one():
     pytest.importorskip("torchode")
     fine = make_cell(solver="rk4", substeps=400)
