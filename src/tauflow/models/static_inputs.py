@@ -9,15 +9,20 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
+from tauflow.sequence.inputs import SequenceInputs, infer_observed
+from tauflow.sequence.read_call import read_call
 
 from .base import AbstractWholeModel
+
+_MASKS = ("mask", "lengths", "observed", "episode_start")
 
 
 class StaticInputs(AbstractWholeModel):
     """A body that hands the static inputs of a sequence to the head, beside its own output.
 
     A head on top of it then reads them directly, and not only what the body remembers of them. The
-    body reads them as before.
+    body reads them as before. Where a static input is missing, or the step is masked, the head
+    reads its last measured value, and 0 before the first.
 
     Args:
         rnn: the body, a sequence module or a whole model without a head.
@@ -62,7 +67,23 @@ class StaticInputs(AbstractWholeModel):
         if isinstance(x, PackedSequence):
             raise ArgumentError("StaticInputs takes padded sequences. Give lengths or a mask.")
         y, h = self.rnn(x, *state, **times_and_masks)
-        static = x[..., list(self.places)]
-        if y.ndim < x.ndim:  # one output per sequence, whose first step is never padding
-            static = static[..., 0, :]
+        masks: dict[str, Any] = {name: times_and_masks.get(name) for name in _MASKS}
+        inputs = read_call("StaticInputs.forward", self.input_size, x, **masks)
+        static = self._fill_forward(infer_observed(inputs))
+        if not inputs.batched:
+            static = static[0]
+        if y.ndim < x.ndim:  # one output per sequence
+            static = static[..., -1, :]
         return torch.cat([y, static.to(y.dtype)], -1), h
+
+    def _fill_forward(self, inputs: SequenceInputs) -> Tensor:
+        """Return the static inputs, (B, T, P), the last measured value of each at every step."""
+        static = inputs.x[..., list(self.places)]
+        measured, again = inputs.observed, inputs.episode_start
+        there = torch.ones_like(static, dtype=torch.bool)
+        there = there if measured is None else measured[..., list(self.places)]
+        there = there if inputs.mask is None else there & inputs.mask.unsqueeze(-1)
+        steps = torch.arange(static.shape[1], device=static.device).view(1, -1, 1)
+        last = torch.where(there, steps, -1).cummax(1).values
+        first = 0 if again is None else torch.where(again[..., None], steps, 0).cummax(1).values
+        return static.gather(1, last.clamp(min=0)).masked_fill(last < first, 0.0)

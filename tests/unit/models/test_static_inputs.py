@@ -42,6 +42,31 @@ def test_the_head_reads_the_output_of_the_body_and_the_static_inputs(per_step):
     torch.testing.assert_close(h, expected_h)
 
 
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("masks", ["lengths", "mask"])
+def test_padding_and_missing_values_do_not_reach_the_head(per_step, masks):
+    """Sequence 0 has its static input at step 1 first, 1 is padded, 2 lacks it altogether."""
+    model = StaticInputs(tauflow.GRUD(3, 4, return_sequences=per_step), [1])
+    x, lengths = torch.randn(3, 5, 3), torch.tensor([5, 2, 4])
+    x[..., 1] = torch.tensor([7.0, 8.0, 9.0])[:, None]
+    x[0, 0, 1] = x[0, 2:, 1] = x[2, :, 1] = torch.nan
+    x[1, 2:] = x[2, 4:] = torch.nan
+    given = {"mask": torch.arange(5) < lengths[:, None], "lengths": lengths}
+    y = model(x, **{masks: given[masks]})[0][..., 4]
+    expected = torch.tensor([[0.0, 7, 7, 7, 7], [8, 8, 8, 8, 8], [0, 0, 0, 0, 0]])
+    assert torch.equal(y, expected if per_step else expected[:, -1])
+    assert torch.equal(model(x[0])[0][..., 4], y[0])
+
+
+def test_what_was_not_measured_says_observed_and_an_episode_has_static_inputs_of_its_own():
+    x, seen = torch.full((1, 6, 2), 5.0), torch.ones(1, 6, 2, dtype=torch.bool)
+    seen[0, [0, 4], 0] = False
+    start = torch.tensor([[True, False, False, True, True, False]])
+    model = StaticInputs(tauflow.GRUD(2, 4), [0])
+    y, _ = model(x, observed=seen, episode_start=start)
+    assert y[0, :, 4].tolist() == [0, 5, 5, 5, 0, 5]
+
+
 def test_a_table_says_which_inputs_are_static_texts_too():
     data = from_table(visits(), **SAID, target="y")
     names = [data.schema.inputs[place] for place in data.card.static_inputs]
