@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
+from tauflow.errors import ArgumentError
 from tauflow.solvers import TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair, check_semilinear_solver
 from tauflow.wirings import AbstractWiring, as_wiring, build_synapses
@@ -95,7 +96,8 @@ class LTCCell(AbstractCell):
             value, as in ``ncps``. ``"clip"``: the values are the parameters, and every step of a
             ``torch.optim`` optimizer that moves them ends with :meth:`project_`, which brings
             them back to the ranges of the released code. Who moves them otherwise calls it.
-            ``"relu"``: the same, from 0 on, as ``apply_weight_constraints`` of ``ncps``.
+            ``"relu"``: the same, from 0 on, as ``apply_weight_constraints`` of ``ncps``. With
+            ``"clip"`` and ``"relu"`` these four cannot be parametrized.
         init: ``"ncps"``, ``"cfc"`` (reversal potentials drawn +1 or -1 instead of the wiring's
             polarity) or ``"ltc-2021"`` (also w from 0.01, g_l = 1, C = 0.5).
         input_mapping: ``"affine"``, ``"linear"`` or ``"none"``: what happens to x first.
@@ -202,6 +204,16 @@ class LTCCell(AbstractCell):
         super().__setstate__(state)
         if self.constraint in _RANGES:
             project_parameters(self)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute, as a parametrization begins; of what is projected it is an error."""
+        if name in _RANGES.get(self.constraint, ()):
+            raise ArgumentError(
+                f"{type(self).__name__}: constraint={self.constraint!r} keeps {name} in its range "
+                "by changing it after each step of an optimizer, and what a parametrization "
+                "computes cannot be changed so. Choose constraint='softplus'."
+            )
+        super().__delattr__(name)
 
     @torch.no_grad()
     def max_stable_dt(self) -> float:

@@ -12,9 +12,11 @@ from cell_references import (
 )
 from scipy.integrate import solve_ivp
 from scipy.special import expit
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from tauflow.cells import LTC_VARIANTS, LTCCell, NeuronalLTCCell
+from tauflow.errors import ArgumentError
 from tauflow.wirings import NCP, FullyConnected, RandomSparse
 
 D, B = 3, 4
@@ -215,6 +217,25 @@ def test_project_clips_to_the_ranges_of_the_released_code():
     for name, p in cell.named_parameters():
         expected = before[name].clamp(*limits[name]) if name in limits else before[name]
         torch.testing.assert_close(p.detach(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("constraint", ["clip", "relu"])
+def test_what_is_projected_cannot_be_computed(constraint):
+    """By a parametrization: the projection would change its result, which the next call forgets."""
+    cell = LTCCell(D, 4, constraint=constraint)
+    for name in ("w", "w_x", "g_l", "C"):
+        with pytest.raises(ArgumentError, match=rf"'{constraint}' keeps {name} in its range"):
+            register_parametrization(cell, name, nn.Softplus())
+        assert isinstance(getattr(cell, name), nn.Parameter)
+    register_parametrization(cell, "mu", nn.Softplus())
+    cell.mu.sum().backward()
+    with torch.no_grad():
+        cell.w.fill_(-5.0)
+    cell.w.grad = torch.zeros_like(cell.w)
+    torch.optim.SGD(cell.parameters(), 0.1).step()
+    low = torch.tensor(1e-5 if constraint == "clip" else 0.0)
+    assert torch.equal(cell.w.detach(), low.expand(4, 4))
+    register_parametrization(LTCCell(D, 4), "w", nn.Softplus())
 
 
 def test_project_leaves_a_softplus_cell_alone():
