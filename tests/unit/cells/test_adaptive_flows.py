@@ -106,6 +106,7 @@ def test_a_trace_says_why_it_does_not_serve():
         rnn(torch.randn(B, T, D))
 
 
-def test_clipping_needs_fixed_steps():
-    with pytest.raises(ArgumentError, match=r"clip acts between fixed solver steps"):
-        tauflow.CTRNN(D, N, solver="dopri5", clip=1.0)
+@pytest.mark.parametrize("option", ["clip", "step_size"])
+def test_what_happens_at_each_step_needs_fixed_steps(option):
+    with pytest.raises(ArgumentError, match=f"{option} is for fixed solver steps, and 'dopri5'"):
+        tauflow.CTRNN(D, N, solver="dopri5", **{option: 1.0})
