@@ -86,7 +86,7 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
     def reset_head(self) -> None:
         """Draw the head as ``head_init`` says."""
         if self.head_init == "torch":
-            self.head.reset_parameters()
+            reset_submodules(nn.Sequential(self.head))
             return
         nn.init.zeros_(self.head.bias)
         if self.head_init == "keras":

@@ -7,6 +7,7 @@ from torch import nn
 import tauflow
 from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError
+from tauflow.models import ActorModel
 
 NAMES = sorted(tauflow.cells.MODELS)
 
@@ -80,3 +81,12 @@ def test_parts_of_a_users_cell_are_drawn_again():
 def test_parameters_that_nothing_draws_raise_an_error():
     with pytest.raises(ArgumentError, match=r"Own has parameters and no reset_param"):
         tauflow.RNN(Own(3, 4, bare=True)).reset_parameters()
+
+
+def test_all_layers_of_a_policy_network_are_drawn_again():
+    model = ActorModel(tauflow.CfC(3, 4), 2, hidden_sizes=(5,))
+    before = {name: value.clone() for name, value in model.head.named_parameters()}
+    model.reset_parameters()
+    assert before.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    for name, value in model.head.named_parameters():
+        assert not torch.isclose(value, before[name]).any(), name
