@@ -51,7 +51,8 @@ class CfCCell(AbstractCell):
         hidden_size: neurons N.
         mode: ``"default"``, ``"no_gate"`` (CfC-noGate) or ``"pure"`` (Cf-S).
         backbone_units: width of each backbone layer.
-        backbone_layers: number of backbone layers; 0 lets the heads read [x; h].
+        backbone_layers: number of backbone layers; 0 lets the heads read [x; h], and the other
+            options of the backbone have no effect.
         backbone_activation: after each backbone layer.
         backbone_dropout: probability of dropping a backbone unit while training.
         dropout_first: whether the first backbone layer's units are dropped too (TensorFlow code) or

@@ -302,11 +302,13 @@ class Backbone(FixedOptionsModule, metaclass=FixedOptionsMeta):
         check_at_least(1, backbone_units=units)
         self.phi = find_activation(activation)
         self.dropout = check_within(0.0, 1.0, backbone_dropout=dropout)
-        if dropout and layers == 0:
-            raise ArgumentError(
-                f"backbone_dropout={dropout} would do nothing with backbone_layers=0. Leave it out."
-            )
         self.dropout_first = check_bool(dropout_first=dropout_first)
+        if dropout and layers < (1 if dropout_first else 2):
+            spared = "" if dropout_first else " and dropout_first=False"
+            raise ArgumentError(
+                f"backbone_dropout={dropout} would do nothing with backbone_layers={layers}"
+                f"{spared}. Leave it out."
+            )
         widths = [features, *repeat_counted(units, layers)]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         self.out_features = widths[-1]

@@ -66,7 +66,7 @@ def backbone_options(
         "backbone_layers": depth,
         "backbone_units": 128 if units is None else units,
         "backbone_activation": activation,
-        "backbone_dropout": dropout or 0.0,
+        "backbone_dropout": (dropout or 0.0) if depth > 1 else 0.0,  # which spares the first
         "dropout_first": False,
     }
 

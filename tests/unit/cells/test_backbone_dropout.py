@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from tauflow.cells import CfCCell
+from tauflow.compat import ncps
+from tauflow.errors import ArgumentError
 
 
 def features(cell: CfCCell, draws: int = 4000) -> torch.Tensor:
@@ -30,8 +32,10 @@ def test_evaluation_drops_nothing(layers):
 
 
 def test_sparing_the_first_layer():
-    cell = CfCCell(3, 4, backbone_dropout=0.5, dropout_first=False)
-    assert torch.equal(features(cell.train(), 50), features(cell.eval(), 50))
+    with pytest.raises(ArgumentError, match="would do nothing with backbone_layers=1 and dropout"):
+        CfCCell(3, 4, backbone_dropout=0.5, dropout_first=False)
+    alone = ncps.CfC(3, 4, backbone_dropout=0.5)  # as in ncps, which drops nothing here
+    assert features(alone.rnn.cell.train()).std(0).max() == 0
     two = CfCCell(3, 4, backbone_layers=2, backbone_dropout=0.5, dropout_first=False)
     expected = features(two.eval(), 1)
     got = features(two.train(), 50)

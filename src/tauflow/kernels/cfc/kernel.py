@@ -52,8 +52,7 @@ def _option_unsupported_reason(call: KernelCall) -> str | None:
         return None
     if find_activation_code(backbone.phi) is None:
         return "the triton kernels do not know this backbone activation"
-    drops = backbone.dropout_first or len(backbone.dense()) > 1
-    if backbone.training and backbone.dropout > 0 and drops:
+    if backbone.training and backbone.dropout > 0:
         return "the triton kernels have no backbone dropout, which is active in training mode"
     return None
 
