@@ -130,13 +130,14 @@ def backtest(
         origins: how many times to forecast from. At each, the rows up to it are known, and the next
             ones, as many as the horizon, are to be forecast; the last origin has them just before
             the end.
-        step: rows from one origin to the next; by default the horizon, so that no row is forecast
-            twice.
+        step: rows of an id from one of its origins to the next, at least; by default the horizon,
+            so that no row is forecast twice.
         window: rows of each id before an origin that are known (a sliding origin); by default all
             (an expanding one).
         refit: whether a copy of an estimator is fitted at each origin to what is known there.
-        by: of several ids: ``"time"``: all have the origins at the same times; ``"id"``: each has
-            its own, counted in its rows from its end.
+        by: of several ids: ``"time"``: all have the origins at the same times, between which ids
+            have ``step`` rows on average; one that has fewer is left out of an origin. ``"id"``:
+            each has its own, counted in its rows from its end.
         interval: share of the values that intervals are to hold, such as 0.9, if the model makes
             intervals.
         season: rows after which values come again, for the seasonal naive forecast.
@@ -283,38 +284,32 @@ def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list
     Raises:
         DataError: a series has too few rows before the first origin, or none has enough.
     """
-    back = [source.horizon + step * k for k in reversed(range(origins))]
     lengths = {number: len(rows) for number, rows in enumerate(source.rows)}
-    if by == "time" and len(lengths) > 1:
-        moments = np.unique(np.concatenate([source.times[rows] for rows in source.rows]))
-        if len(moments) > back[0]:
-            cuts = [
-                {
-                    n: int(np.searchsorted(source.times[source.rows[n]], moments[-1 - b], "right"))
-                    for n in lengths
-                }
-                for b in back
-            ]
-        else:
-            cuts = [{}]
-    else:
-        cuts = [{n: length - b for n, length in lengths.items()} for b in back]
-    ends = [
-        {
-            n: end
-            for n, end in cut.items()
-            if end >= _MIN_ROWS and end + source.horizon <= lengths[n]
-        }
-        for cut in cuts
-    ]
-    if not all(ends):
+    moments, left = source.count_rows_left()
+    earlier: list[dict[int, int]] = []
+    ends = {n: length - source.horizon + step for n, length in lengths.items()}
+    for number in range(origins):
+        back = source.horizon + step * number
+        cut = {n: length - back for n, length in lengths.items()}
+        if by == "time":
+            place = int(np.searchsorted(-left, -back, "right")) - 1
+            cut = {
+                n: int(np.searchsorted(source.times[rows], moments[place], "right"))
+                for n, rows in enumerate(source.rows)
+                if place >= 0
+            }
+        # An id that had fewer rows since its last origin waits for the next one.
+        cut = {n: end for n, end in cut.items() if _MIN_ROWS <= end <= ends[n] - step}
+        ends |= cut
+        earlier.append(cut)
+    if not earlier[-1]:
         raise DataError(
             f"the rows are too few for {format_count(origins, 'origin')} "
             f"{format_count(step, 'row')} apart: the first one needs "
             f"{format_count(_MIN_ROWS, 'row')} of a series before it and {source.horizon} after "
             "it, and none has as many. Ask for fewer origins, or a smaller step."
         )
-    return ends
+    return [cut for cut in reversed(earlier) if cut]
 
 
 def _compute_scales(

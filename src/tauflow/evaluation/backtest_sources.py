@@ -47,6 +47,18 @@ class BacktestSource(ABC):
     ids: NDArray[Any]
     rows: Sequence[Rows]
 
+    def count_rows_left(self) -> tuple[NDArray[Any], Floats]:
+        """Return the different times, and how many rows of an id come after each, on average.
+
+        The average is over the ids that have rows at the time or on both sides of it.
+        """
+        spans = self.times[[[rows[0], rows[-1]] for rows in self.rows]]
+        first, last = np.sort(spans, axis=0).T
+        moments, counts = np.unique(self.times, return_counts=True)
+        ids = np.searchsorted(first, moments, "right") - np.searchsorted(last, moments, "left")
+        left: Floats = np.cumsum((counts / ids)[::-1])[::-1] - counts / ids
+        return moments, np.round(left, 6)  # whole numbers, where all ids have the same times
+
     @abstractmethod
     def forecast(
         self, known: list[Rows], future: list[Rows], interval: float | None
@@ -204,15 +216,17 @@ def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str,
             if name is not None:
                 table.check_name(name, role)
     names, codes = get_ids(table, schema.id)
+    rows = [np.flatnonzero(codes == n) for n in range(len(names))]
     frame = to_pandas(table)
     shown = np.arange(len(table))
-    times: NDArray[Any] = shown
+    times: NDArray[Any] = shown.copy()
+    for places in rows:  # without times, ids end together
+        times[places] = np.arange(-len(places), 0)
     if schema.time is not None:
         is_dated = read_times(table, schema.time, None, skip_date_check=True).dated
         shown, times = frame[schema.time].to_numpy(), np.asarray(table.columns[schema.time])
         if times.dtype.kind == "O":
             times = to_dates(times.tolist()) if is_dated else table.numbers(schema.time)
-    rows = [np.flatnonzero(codes == n) for n in range(len(names))]
     ids = np.array(["the series"], object)
     if schema.id is not None:
         ids = frame[schema.id].to_numpy()[[places[0] for places in rows]]

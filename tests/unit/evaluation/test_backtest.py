@@ -305,3 +305,22 @@ def test_the_scale_of_an_id_ends_before_its_own_first_origin():
     known = late.loc[late["when"] <= first, "a"].to_numpy()
     assert len(known) < len(late) - 2
     assert frame["scale"].unique() == pytest.approx([np.abs(np.diff(known)).mean()])
+
+
+def test_ids_with_times_of_their_own_are_all_forecast_and_no_row_twice():
+    rng = np.random.default_rng(2)
+    frame = pandas.DataFrame({"who": np.repeat(np.arange(6), 60), "y": rng.normal(size=360)})
+    frame["when"] = np.sort(rng.uniform(0, 60, (6, 60))).ravel()
+    model = SequenceForecaster(**SMALL, horizon=3).fit(frame, id="who", time="when")
+    options = {"origins": 10, "boosting": False}
+    naive = backtest(model, frame, **options).frame.query("model == 'persistence'")
+    assert not naive.duplicated(["id", "time"]).any()
+    assert (naive.groupby("id")["origin"].nunique() >= 4).all()
+    assert len(naive) == naive["time"].nunique()
+    # With the same times, and without any, each id has as many rows between two origins.
+    same = frame.assign(when=np.tile(np.arange(60.0), 6))
+    by_time, by_id = (backtest(model, same, by=by, **options).frame for by in ("time", "id"))
+    pandas.testing.assert_frame_equal(by_time, by_id)
+    untimed = frame.drop(columns="when")
+    model = SequenceForecaster(**SMALL, horizon=3).fit(untimed, id="who")
+    assert len(backtest(model, untimed, **options).frame) == len(by_id)
