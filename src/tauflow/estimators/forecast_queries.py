@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
-from tauflow.tabular.cell_values import Floats, Indices, to_durations, to_seconds
+from tauflow.tabular.cell_values import (
+    SPACING,
+    Floats,
+    Indices,
+    compute_slack,
+    to_durations,
+    to_seconds,
+)
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.sequences import Sequences, concat_ranges
 from tauflow.tabular.times import check_zones, format_span, read_times, to_moments
@@ -18,7 +25,6 @@ from .seasons import encode_calendar, read_seconds
 
 MAX_ORIGINS = 8192
 """Origins of training at most, unless a forecaster says how many rows are between them."""
-_SPACING = 1e-9  # of the longest lead time: times that are closer are the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +75,7 @@ def plan_training(
     """
     owner, clock = rows.sequence_index, rows.clock
     apart = clock + _separate(rows, clock, longest)[owner]
-    slack = _compute_slack(apart, longest)
+    slack = compute_slack(apart[-1], longest)
     first = np.searchsorted(apart, apart + slack, "right")
     stop = np.searchsorted(apart, apart + longest + slack, "right")
     has_target: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, targets]), axis=1)
@@ -108,7 +114,7 @@ def select_last_blocks(rows: Sequences, queries: Queries, longest: float) -> Que
     """
     origins = np.unique(queries.origin)
     back = rows.clock[rows.last_rows][rows.sequence_index[origins]] - rows.clock[origins]
-    block = np.floor(back / longest + _SPACING)
+    block = np.floor(back / longest + SPACING)
     owner = rows.sequence_index[origins]
     is_last = np.append((np.diff(block) != 0) | (np.diff(owner) != 0), True)
     return queries.select(np.isin(queries.origin, origins[is_last & (block > 0)]))
@@ -116,9 +122,10 @@ def select_last_blocks(rows: Sequences, queries: Queries, longest: float) -> Que
 
 def plan_next_rows(rows: Sequences, longest: float) -> Queries:
     """Return a query for each row that comes so soon after the one before, from that one."""
+    assert rows.dt is not None
     clock, origin = rows.clock, np.setdiff1d(np.arange(len(rows.values)), rows.last_rows)
-    lead_time = clock[origin + 1] - clock[origin]
-    origin = origin[(lead_time > 0) & (lead_time <= longest)]
+    lead_time, slack = rows.dt[origin + 1], compute_slack(rows.dt.sum(), longest)
+    origin = origin[(lead_time > 0) & (lead_time <= longest + slack)]
     return Queries(rows.sequence_index[origin], clock[origin + 1], origin, origin, origin + 1)
 
 
@@ -169,7 +176,7 @@ def plan_forecast(
             "at must hold times after the last sample of each sequence: at least one, finite, and "
             "above 0."
         )
-    if (lead_time > longest * (1 + _SPACING)).any():
+    if (lead_time > longest * (1 + SPACING)).any():
         asked, known = (format_span(t, dated=rows.dated) for t in (lead_time.max(), longest))
         raise TimeError(
             f"{name} asks for {asked} after the last sample, and the forecaster was trained for up "
@@ -181,7 +188,7 @@ def plan_forecast(
     time = clock[last] + lead_time
     offset = _separate(rows, clock, longest)
     apart, wanted = clock + offset[owner], time + offset[sequence]
-    slack = _compute_slack(apart, longest)
+    slack = compute_slack(apart[-1], longest)
     base = np.searchsorted(apart, wanted - slack, "left") - 1
     row = base + 1
     same = (row < len(apart)) & (np.abs(apart[np.minimum(row, len(apart) - 1)] - wanted) <= slack)
@@ -193,11 +200,6 @@ def _separate(rows: Sequences, clock: Floats, longest: float) -> Floats:
     spans = clock[rows.last_rows] + 3 * longest
     offsets: Floats = np.cumsum(spans) - spans
     return offsets
-
-
-def _compute_slack(apart: Floats, longest: float) -> float:
-    """Return by how much times may differ that are the same, but for rounding."""
-    return max(longest * _SPACING, 4 * float(np.spacing(apart[-1] + longest)))
 
 
 def find_last_samples(rows: Sequences, known_features: Indices) -> Indices:

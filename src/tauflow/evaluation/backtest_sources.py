@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
-from tauflow.tabular.cell_values import to_seconds
+from tauflow.tabular.cell_values import compute_slack, to_durations, to_seconds
 from tauflow.tabular.files import read_table, to_pandas
 from tauflow.tabular.grouping import get_ids
+from tauflow.tabular.pandas_index import convert_series, read_index
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.times import read_times, to_dates
 
@@ -93,8 +94,13 @@ class EstimatorSource(BacktestSource):
             raise ArgumentError(
                 "backtest takes a data frame with a column for each feature. Pivot a long table."
             )
+        roles = {"id": schema.id, "time": schema.time}
+        data = convert_series(data, is_series=True)
+        data = read_index(data, roles, {"dt": None, "t": None}, is_series=True)[0]
         targets = tuple(str(schema.inputs[n]) for n in model.target_features_)
         series = _read_series(data, schema, targets)
+        used = [*filter(None, roles.values()), *(schema.static or ()), *schema.features]
+        series["data"] = series["data"][list(dict.fromkeys(used))]
         horizon = _count_rows_ahead(model, series["times"], series["rows"])
         return cls(model=model, horizon=horizon, targets=targets, **series)
 
@@ -105,17 +111,18 @@ class EstimatorSource(BacktestSource):
                 f"backtest takes one series, (T, I), or a data frame, got an array of shape "
                 f"{data.shape}."
             )
-        times = np.arange(len(data)) if t is None else np.asarray(t)
+        shown = np.arange(len(data)) if t is None else np.asarray(t)
+        times = to_dates(shown.tolist()) if shown.dtype.kind == "O" else shown
         if times.shape != (len(data),):
             raise DataError(f"t has shape {times.shape}, expected ({len(data)},).")
         return cls(
             model=model,
-            data=(data, None if t is None else times),
+            data=(data, None if t is None else shown),
             horizon=_count_rows_ahead(model, times, [np.arange(len(data))]),
             targets=tuple(f"feature {n}" for n in model.target_features_),
             values=data[:, model.target_features_],
             times=times,
-            shown_times=times,
+            shown_times=shown,
             ids=np.array(["the series"], object),
             rows=[np.arange(len(data))],
         )
@@ -129,21 +136,54 @@ class EstimatorSource(BacktestSource):
     def forecast(
         self, known: list[Rows], future: list[Rows], interval: float | None
     ) -> tuple[Floats, ...]:
-        """Return forecasts for the times at which rows came."""
-        X, more = self._select(known)
-        last = np.array([self.times[rows[-1]] for rows in known])
-        lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
-        longest, late = self.model._longest, np.zeros(lead_time.shape, np.bool_)
+        """Return forecasts for the times at which rows came, NaN where these are too late."""
+        model, longest = self.model, self.model._longest
+        last = np.array([rows[-1] for rows in known])
+        if len(model.known_features_):
+            X, more, last = self._select_ahead(known, future)
+        else:
+            X, more = self._select(known)
+        lead_time = np.stack([self.times[rows] for rows in future]) - self.times[last][:, None]
+        late = np.zeros(lead_time.shape, np.bool_)
         if longest is not None:
-            seconds = to_seconds(lead_time)
-            late = seconds > longest
-            more["at"] = np.where(late, lead_time[~late].max(initial=lead_time.min()), lead_time)
-        elif self.model._has_lead_times:
+            seconds, dated = to_seconds(lead_time), lead_time.dtype.kind == "m"
+            latest = seconds.max() if dated else np.abs(self.times).max()
+            late = seconds > longest + compute_slack(latest, longest)
+            more["at"] = to_durations(np.minimum(seconds, longest), dated=dated)
+        elif model._has_lead_times:
             more["lead_time"] = lead_time
-        prediction = self.model.predict(X, interval=interval, **more)
+        prediction = model.predict(X, interval=interval, **more)
         answers = prediction if isinstance(prediction, tuple) else (prediction,)
         shaped = (answer.reshape(len(known), self.horizon, -1) for answer in answers)
         return tuple(np.where(late[..., None], np.nan, answer) for answer in shaped)
+
+    def _select_ahead(
+        self, known: list[Rows], future: list[Rows]
+    ) -> tuple[Any, dict[str, Any], Rows]:
+        """Return rows with what is known of later ones, and the last sample of each series.
+
+        That is the last row that holds more than what is known ahead, from which forecasts count.
+        """
+        model, schema = self.model, self.model.schema_
+        more: dict[str, Any] = {}
+        if isinstance(self.data, tuple):
+            values, times = self.data
+            is_known = np.isin(np.arange(values.shape[1]), model._given_features)
+            is_sample = ~np.isnan(values[:, ~is_known]).all(1)
+            both = np.concatenate([known[0], future[0]])
+            X: Any = values[both]
+            X[len(known[0]) :, ~is_known] = np.nan
+            if times is not None:
+                more["t"] = times[both]
+        else:
+            of_texts = [name for name, texts in schema.categories for _ in texts]
+            names = np.array([*schema.list_number_columns(), *of_texts])[model._given_features]
+            others = [name for name in schema.features if name not in names]
+            is_sample = self.data[others].notna().any(axis=1).to_numpy()
+            columns = [name for name in self.data if name not in others]
+            X = _join_known_ahead(self.data, known, future, columns)
+        samples = [np.append(rows[:1], rows[is_sample[rows]]) for rows in known]
+        return X, more, np.array([rows[-1] for rows in samples])
 
     def fit_again(self, known: list[Rows]) -> "EstimatorSource":
         """Return the source with a clone that was fitted to some rows."""
@@ -181,20 +221,24 @@ class PredictorSource(BacktestSource):
         self, known: list[Rows], future: list[Rows], interval: float | None
     ) -> tuple[Floats, ...]:
         """Return forecasts of the rows that come next."""
-        schema = self.model.schema
-        pandas = require("pandas", extra="tables")
-        parts = []
-        for rows, later in zip(known, future, strict=True):
-            parts.append(self.data.iloc[rows])
-            if schema.known:
-                columns_given = [*filter(None, (schema.id, schema.time)), *schema.known]
-                parts.append(self.data.iloc[later][columns_given])  # nothing else of later rows
-        prediction = self.model.predict(pandas.concat(parts), interval=interval)
+        schema, X = self.model.schema, self.data.iloc[np.concatenate(known)]
+        if schema.known:
+            columns = [*filter(None, (schema.id, schema.time)), *schema.known]
+            X = _join_known_ahead(self.data, known, future, columns)
+        prediction = self.model.predict(X, interval=interval)
         names = list(schema.outputs)
         words = [""] if interval is None else ["", " low", " high"]
         columns = [[f"{name}{word}" for name in names] for word in words]
         shape = len(known), self.horizon, len(self.targets)
         return tuple(prediction[name].to_numpy(np.float64).reshape(shape) for name in columns)
+
+
+def _join_known_ahead(data: Any, known: list[Rows], future: list[Rows], columns: list[str]) -> Any:
+    """Return the known rows of each series, and of those that come later some columns alone."""
+    parts = []
+    for rows, later in zip(known, future, strict=True):
+        parts += [data.iloc[rows], data.iloc[later][columns]]
+    return require("pandas", extra="tables").concat(parts)
 
 
 def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> int:

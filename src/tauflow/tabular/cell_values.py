@@ -45,6 +45,8 @@ QUANTITY = re.compile(
 """Numbers with a unit, or as a fraction; not 1a and 2b, which are labels."""
 MIN_NUMBER_SHARE = 0.9
 """With at least this part of its cells being numbers, a column is meant to hold numbers."""
+SPACING = 1e-9
+"""Times that differ by less than this part of a span are the same."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -118,6 +120,16 @@ def to_durations(seconds: Floats, *, dated: bool) -> NDArray[Any]:
     fits = np.abs(seconds) < 2**63 / 1e6
     durations[fits] = np.round(1e6 * seconds[fits]).astype("timedelta64[us]")
     return durations
+
+
+def compute_slack(latest: float, longest: float) -> float:
+    """Return by how much times may differ that are the same, but for rounding.
+
+    Args:
+        latest: the largest of them.
+        longest: span that is looked at.
+    """
+    return max(longest * SPACING, 4 * float(np.spacing(latest + longest)))
 
 
 def factorize(values: NDArray[Any]) -> tuple[Indices, list[Any]]:

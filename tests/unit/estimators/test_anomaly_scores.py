@@ -69,3 +69,11 @@ def test_tables_have_their_ids_and_names():
     assert scores["feature"].iloc[:2].tolist() == ["a", "b"]
     with pytest.raises(DataError, match="calibrate by"):
         forecaster.score_anomalies(table[table["id"] == "u"])
+
+
+def test_time_steps_that_are_rounded_are_not_too_long():
+    t = 0.1 * np.arange(120)
+    X = np.sin(np.arange(120) / 5)[:, None]
+    options = {"model": "gru", "hidden_size": 2, "epochs": 1, "random_state": 0}
+    forecaster = SequenceForecaster(**options, max_lead_time=0.1).fit(X, t=t)
+    assert len(forecaster.score_anomalies(X, t=t)) == 119  # all but the first

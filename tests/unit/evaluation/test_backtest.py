@@ -307,6 +307,39 @@ def test_the_scale_of_an_id_ends_before_its_own_first_origin():
     assert frame["scale"].unique() == pytest.approx([np.abs(np.diff(known)).mean()])
 
 
+def test_a_forecaster_is_given_what_is_known_ahead():
+    rng = np.random.default_rng(1)
+    frame = pandas.DataFrame({"when": np.arange(60.0), "y": rng.normal(size=60).cumsum()})
+    frame["drug"], frame["dose"] = rng.choice(["a", "b"], 60), rng.integers(0, 2, 60)
+    frame["other"] = rng.normal(size=60)
+    measured = ["y", "other"]
+    frame.loc[53, measured] = np.nan  # no sample: what comes later is counted from row 52
+    options = {"max_lead_time": 3.0, "targets": ["y"], "known": ["dose", "drug"]}
+    model = SequenceForecaster(**SMALL, **options).fit(frame[:40], time="when")
+    predictions = _get_predictions(backtest(model, frame, origins=2, boosting=False))
+    for first, leads, place in ((57, [1.0, 2.0, 3.0], slice(3, 6)), (54, [2.0, 3.0], slice(0, 2))):
+        table = frame[: first + 3].copy()
+        table.loc[first:, measured] = np.nan
+        alone = model.predict(table, at=leads)[:, 0]
+        np.testing.assert_allclose(predictions[place], alone, rtol=1e-5)
+        table.loc[first:, "dose"] = 1 - table.loc[first:, "dose"]
+        assert not np.allclose(model.predict(table, at=leads)[:, 0], alone, rtol=1e-5)
+    assert np.isnan(predictions[2])  # four steps after row 52
+    X, t = frame[["y", "dose", "other"]].to_numpy(), np.arange(60.0)
+    model = SequenceForecaster(**SMALL, max_lead_time=3.0, targets=[0], known=[1])
+    model.fit(X[:40], t=t[:40])
+    later = X.copy()
+    later[57:, [0, 2]] = np.nan
+    alone = model.predict(later, t=t, at=[1.0, 2.0, 3.0])[:, 0]
+    predictions = _get_predictions(backtest(model, X, t=t, origins=1, boosting=False))
+    np.testing.assert_allclose(predictions, alone, rtol=1e-5)
+
+
+def _get_predictions(report):
+    frame = report.frame
+    return frame.loc[frame["model"] == "SequenceForecaster", "prediction"].to_numpy()
+
+
 def test_ids_with_times_of_their_own_are_all_forecast_and_no_row_twice():
     rng = np.random.default_rng(2)
     frame = pandas.DataFrame({"who": np.repeat(np.arange(6), 60), "y": rng.normal(size=360)})
@@ -324,3 +357,36 @@ def test_ids_with_times_of_their_own_are_all_forecast_and_no_row_twice():
     untimed = frame.drop(columns="when")
     model = SequenceForecaster(**SMALL, horizon=3).fit(untimed, id="who")
     assert len(backtest(model, untimed, **options).frame) == len(by_id)
+
+
+def test_times_that_are_rounded_are_not_too_late():
+    frame = pandas.DataFrame({"when": 0.1 * np.arange(120), "y": np.sin(np.arange(120) / 5)})
+    model = SequenceForecaster(**SMALL, max_lead_time=0.3).fit(frame[:80], time="when")
+    predictions = _get_predictions(backtest(model, frame, origins=12, boosting=False))
+    assert len(predictions) == 36
+    assert np.isfinite(predictions).all()
+
+
+def test_columns_that_the_fit_did_not_have_are_left_out_of_the_next():
+    frame = pandas.DataFrame({"when": np.arange(80.0), "y": DAY[:80, 0], "who": "x"})
+    more = frame.assign(later=frame["y"].shift(-3))
+    model = SequenceForecaster(**SMALL, horizon=3).fit(frame[:60], id="who", time="when")
+    options = {"origins": 1, "refit": True, "boosting": False}
+    without, beside = (backtest(model, data, **options).frame for data in (frame, more))
+    pandas.testing.assert_frame_equal(without, beside)
+
+
+def test_times_are_read_as_fit_reads_them():
+    hours = pandas.date_range("2024-03-30", periods=80, freq="h", tz="Europe/Berlin")
+    values = DAY[:80]
+    model = SequenceForecaster(**SMALL, max_lead_time="3h").fit(values[:60], t=hours[:60])
+    report = backtest(model, values, t=hours, origins=2, boosting=False)
+    alone = model.predict(values[:77], t=hours[:77], at=["1h", "2h", "3h"])[:, 0]
+    np.testing.assert_allclose(_get_predictions(report)[3:], alone, rtol=1e-5)
+    assert report.frame["origin"].unique().tolist() == [hours[73], hours[76]]
+    for index in (hours.tz_localize(None), pandas.period_range("2024-03-30", periods=80, freq="h")):
+        series = pandas.Series(values[:, 0], index=index, name="y")
+        model = SequenceForecaster(**SMALL, max_lead_time="3h").fit(series[:60])
+        report = backtest(model, series, origins=1, boosting=False)
+        alone = model.predict(series[:77], at=["1h", "2h", "3h"])
+        np.testing.assert_allclose(_get_predictions(report), alone.ravel(), rtol=1e-5)
