@@ -107,8 +107,8 @@ class CTRNNCell(AbstractCell):
             None if step_size is None else check_within(1e-12, math.inf, step_size=step_size)
         )
         self.clip = None if clip is None else check_within(1e-12, math.inf, clip=clip)
-        for option, given in (("clip", clip), ("step_size", step_size)):
-            if given is not None and not self.flow_solver.has_fixed_steps:
+        for option, value in (("clip", clip), ("step_size", step_size)):
+            if value is not None and not self.flow_solver.has_fixed_steps:
                 raise ArgumentError(
                     f"{option} is for fixed solver steps, and {solver!r} chooses its own. Leave "
                     f"{option} out, or take one of: {', '.join(TABLEAUS)}."

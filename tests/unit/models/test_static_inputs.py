@@ -51,8 +51,8 @@ def test_padding_and_missing_values_do_not_reach_the_head(per_step, masks):
     x[..., 1] = torch.tensor([7.0, 8.0, 9.0])[:, None]
     x[0, 0, 1] = x[0, 2:, 1] = x[2, :, 1] = torch.nan
     x[1, 2:] = x[2, 4:] = torch.nan
-    given = {"mask": torch.arange(5) < lengths[:, None], "lengths": lengths}
-    y = model(x, **{masks: given[masks]})[0][..., 4]
+    masked = {"mask": torch.arange(5) < lengths[:, None], "lengths": lengths}
+    y = model(x, **{masks: masked[masks]})[0][..., 4]
     expected = torch.tensor([[0.0, 7, 7, 7, 7], [8, 8, 8, 8, 8], [0, 0, 0, 0, 0]])
     assert torch.equal(y, expected if per_step else expected[:, -1])
     assert torch.equal(model(x[0])[0][..., 4], y[0])
