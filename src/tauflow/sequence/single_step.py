@@ -33,7 +33,7 @@ def run_single_step(
         )
     if check_floating_point(where, x=x).ndim not in (1, 2):
         raise shape_error(where, "x", x, "(B, I) or (I,)", "One sample per sequence.")
-    if episode_start is not None and h is not None:
+    if episode_start is not None:
         h = _restart_episodes(
             where,
             module,
@@ -49,15 +49,24 @@ def run_single_step(
 
 
 def _restart_episodes(
-    where: str, module: "SequenceModule", h: State, episode_start: Tensor, batch: tuple[int, ...]
-) -> Tensor:
-    """Return the state with the initial one where sequences start again."""
+    where: str,
+    module: "SequenceModule",
+    h: State | None,
+    episode_start: Tensor,
+    batch: tuple[int, ...],
+) -> Tensor | None:
+    """Return the state with the initial one where sequences start again, if there is a state."""
     if tuple(episode_start.shape) != batch:
         raise shape_error(
             where, "episode_start", episode_start, str(batch), "One entry per sequence."
         )
+    if h is None:
+        return None
     cells = module.each_cell
     if not isinstance(h, Tensor) or h.ndim > 1 + len(batch):
         h = concat_parts(where, cells, h, batch)
+    expected = (*batch, module.state_size)
+    if tuple(h.shape) != expected:
+        raise shape_error(where, "h", h, str(expected), "Pass on the h of an earlier call.")
     start = initial_states(where, cells, 1)
     return torch.where(episode_start.unsqueeze(-1), start if batch else start[0], h)

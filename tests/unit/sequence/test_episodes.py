@@ -254,6 +254,18 @@ def test_steps_take_single_samples_parts_and_observations():
     )
 
 
+def test_steps_refuse_states_and_episodes_of_other_shapes():
+    rnn, x = module("lstm"), call()["x"]
+    done, S = torch.zeros(B, dtype=torch.bool), rnn.state_size
+    for shape in [(1, S), (S,), (B, S - 1), (B + 1, S)]:
+        with pytest.raises(ShapeError, match=rf"LSTM\.step: h has shape .* expected \({B}, {S}\)"):
+            rnn.step(x[:, 0], torch.zeros(shape).double(), episode_start=done)
+    with pytest.raises(ShapeError, match=r"LSTM\.step: episode_start has shape \(1,\)"):
+        rnn.step(x[:, 0], episode_start=done[:1])
+    with pytest.raises(DtypeError, match=r"episode_start has dtype torch\.float32"):
+        rnn.step(x[:, 0], episode_start=done.float())
+
+
 @pytest.mark.slow
 def test_steps_under_transforms_of_functions():
     rnn, arguments = module("cfc"), call()
