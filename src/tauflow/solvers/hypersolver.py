@@ -105,7 +105,8 @@ class Hypersolver(nn.Module):
             delta, the error that is left in steps of length ``step`` over that of the plain method.
 
         Raises:
-            SolverError: the plain method is exact here, so that there is no residual to learn.
+            SolverError: the plain method is exact here but for rounding, so that there is no
+                residual to learn, or steps are not finite.
         """
         check_within(1e-12, math.inf, step=step)
         check_at_least(1, steps=steps)
@@ -118,12 +119,8 @@ class Hypersolver(nn.Module):
             target = integrate(field, start, dt, tableau=RK4, substeps=fine_steps)
             plain = integrate(field, start, dt, tableau=self.tableau, substeps=1)
             residual = (target - plain) / dt ** (self.tableau.order + 1)
+        self._check_residual(target, plain, fine_steps)
         scale = float(residual.square().mean())
-        if not scale > 0:
-            raise SolverError(
-                f"Hypersolver.fit: steps of {self.tableau.name} are exact from these states, so "
-                "that there is nothing to learn. Use the plain method."
-            )
         inputs = torch.cat([start, slope, dt], dim=-1)
         optimizer = torch.optim.Adam(self.g.parameters(), lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -137,6 +134,20 @@ class Hypersolver(nn.Module):
         with torch.no_grad():
             left = (self.g(inputs[every_row]) - residual[every_row]).square().mean()
         return float((left / residual[every_row].square().mean()).sqrt())
+
+    def _check_residual(self, target: Tensor, plain: Tensor, fine_steps: int) -> None:
+        """Raise :class:`SolverError` if two ends of steps are not finite, or differ by rounding."""
+        if not bool(target.isfinite().all() and plain.isfinite().all()):
+            raise SolverError(
+                "Hypersolver.fit: steps from these states are not finite. Choose a shorter step, "
+                "or states where the field is finite."
+            )
+        rounding = 4 * fine_steps * torch.finfo(target.dtype).eps * target.abs().max()
+        if bool((target - plain).abs().max() <= rounding):
+            raise SolverError(
+                f"Hypersolver.fit: steps of {self.tableau.name} are exact from these states, so "
+                "that there is nothing to learn. Use the plain method."
+            )
 
 
 def _reuse_first(field: Callable[[Tensor], Tensor], slope: Tensor) -> Callable[[Tensor], Tensor]:

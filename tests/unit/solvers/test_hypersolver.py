@@ -86,6 +86,11 @@ def test_gaps_are_those_of_each_sample_and_gradients_reach_all():
 def test_there_is_nothing_to_learn_where_steps_are_exact():
     with pytest.raises(SolverError, match="nothing to learn"):
         make_solver().fit(torch.zeros_like, draw_states(4, 0), 0.5)
+    speed = torch.tensor([0.1, 0.7], dtype=torch.float64)
+    with pytest.raises(SolverError, match="nothing to learn"):
+        make_solver().fit(lambda h: speed.expand_as(h), draw_states(4, 0), 0.5)
+    with pytest.raises(SolverError, match="steps from these states are not finite"):
+        make_solver().fit(lambda h: h / 0 * 0, draw_states(4, 0), 0.5)
     with pytest.raises(ArgumentError, match="units"):
         Hypersolver(2, units=0)
     assert math.isfinite(make_solver().fit(pendulum, draw_states(4, 0), 0.5, steps=1))
