@@ -51,6 +51,14 @@ def test_more_substeps_are_a_cure():
     assert tauflow.CTRNN(2, 4, substeps=3 * 10)(x, dt=dt)[0].abs().max() < 10
 
 
+def test_where_no_time_step_is_stable_no_number_of_substeps_is_named():
+    torch.manual_seed(0)
+    rnn = tauflow.LTC(2, 4, solver="euler", substeps=1, dt_offset=1.0)
+    assert rnn.cell.max_stable_dt() == 0
+    with pytest.raises(NonFiniteError, match=r"stable up to a time step of 0 .* more substeps, or"):
+        rnn(torch.randn(1, 300, 2))
+
+
 def test_layers_and_directions_are_looked_at():
     rnn = tauflow.CTRNN(2, 4, num_layers=2, bidirectional=True)
     x, dt = inputs(1e3)
