@@ -1,6 +1,5 @@
 """The one door of sequence modules: how a call is read, the commonest form first."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,8 @@ from tauflow.kernels.engine.torch_state import is_followed
 from .inputs import SequenceInputs, mask_from_lengths, prepare_inputs
 from .plain_tensors import is_plain, subtract_times
 from .time_steps import check_dt_values
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def read_call(
@@ -113,7 +114,7 @@ def _read_gaps(dt: Any, x: Tensor) -> Tensor | None:
     if dt is None:
         return x.new_ones((*steps, 1))
     if kind is float or kind is int:
-        return x.new_full((*steps, 1), dt) if 0 <= dt < math.inf else None
+        return x.new_full((*steps, 1), dt) if 0 <= dt <= _LARGEST else None
     if is_plain(dt, torch.float32) and dt.shape in (steps, (*steps, 1)):
         gaps: Tensor = dt.contiguous().view(*steps, 1)
         return gaps

@@ -4,6 +4,7 @@ Times are checked for being finite, not running backwards and fine enough for th
 Python can look at them without cost: in eager mode on the CPU, outside ``torch.func`` transforms.
 """
 
+import math
 from numbers import Real
 
 import torch
@@ -55,7 +56,7 @@ def resolve_dt(
         gaps = _to_floating_point(to_per_step(where, "dt", dt, steps, batched))
         check_dt_values(where, "dt", gaps, mask)
     else:
-        gap = torch.as_tensor(_check_scalar_dt(where, dt), dtype=dtype, device=x.device)
+        gap = torch.as_tensor(_check_scalar_dt(where, dt, dtype), dtype=dtype, device=x.device)
         gaps = gap.expand(steps)
         if dt is not None:
             check_dt_values(where, "dt", gaps, None)
@@ -94,7 +95,9 @@ def to_per_step(
     return value if batched else value.unsqueeze(0)
 
 
-def _check_scalar_dt(where: str, dt: Tensor | float | int | None) -> Tensor | float | int:
+def _check_scalar_dt(
+    where: str, dt: Tensor | float | int | None, dtype: torch.dtype
+) -> Tensor | float | int:
     gap = 1.0 if dt is None else dt
     if isinstance(gap, Tensor):
         number = not (gap.is_complex() or gap.dtype is torch.bool)
@@ -104,6 +107,11 @@ def _check_scalar_dt(where: str, dt: Tensor | float | int | None) -> Tensor | fl
         raise DtypeError(
             f"{where}: dt must be a number or a tensor of real numbers, got "
             f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
+        )
+    if not isinstance(gap, Tensor) and torch.finfo(dtype).max < gap < math.inf:
+        raise TimeError(
+            f"{where}: the time step is too large for {dtype}. Choose a larger unit of time, or "
+            "another dtype."
         )
     return gap
 

@@ -1,5 +1,7 @@
 """Gaps, absolute times, masks and lengths: the same question asked in different words."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -60,6 +62,17 @@ def test_default_gap_is_one():
 @pytest.mark.parametrize("gap", [2, 2.0, torch.tensor(2.0), torch.tensor(2)])
 def test_one_number_is_the_gap_of_every_step(gap):
     assert elapsed(dt=gap) == [[2, 4, 6, 8, 10]] * 2
+
+
+@pytest.mark.parametrize("gap", [1e40, 10**400, Fraction(10**400)])
+def test_a_number_that_is_too_large_is_refused(gap):
+    rnn, x = tauflow.GRU(2, 3), torch.zeros(1, 4, 2)
+    for call in (lambda: rnn(x, dt=gap), lambda: rnn.step(x[:, 0], dt=gap)):
+        with pytest.raises(TimeError, match=r"time step is too large for torch\.float32"):
+            call()
+    assert rnn(x, dt=3e38)[0].isfinite().all()
+    if gap == 1e40:
+        assert rnn.double()(x.double(), dt=gap)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64, torch.int32])
