@@ -33,6 +33,8 @@ from .unroll import run_builtin_steps
 if TYPE_CHECKING:
     from .sequence_module import SequenceModule
 
+EPISODES = "episodes start within the sequences"
+"""Why calls with ``episode_start`` have no plan."""
 _UNREADABLE = "x and parameters have to be float32, on the CPU, and of no subclass"
 _FOLLOWED = "a compiler, transform, trace, mode, autocast or global hook follows what runs"
 _MAX_PLANS = 64
@@ -96,7 +98,7 @@ class CallPlans:
         if not inputs.is_plain:
             return _FOLLOWED if is_followed() else _UNREADABLE
         if inputs.episodes is not None:
-            return "episodes start within the sequences"
+            return EPISODES
         fields = rnn.__dict__
         modes, learns = self._look_at_cells(rnn, fields["_modules"]["cells"]._modules)
         if modes is None:

@@ -11,6 +11,7 @@ from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall, select_kernel
 from tauflow.kernels.select import explain_kernels
 
+from .call_plan import EPISODES
 from .inputs import check_dtype_and_device, infer_observed, time_dtype
 from .read_call import check_times, read_call
 from .states import resolve_initial_states
@@ -71,6 +72,7 @@ def explain_call(
     """Return how a call of a sequence module would run; see ``SequenceModule.explain``."""
     where = f"{type(rnn).__name__}.explain"
     inputs = read_call(where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others)
+    has_episodes = inputs.episode_start is not None
     if inputs.episode_start is not None:  # episodes are rows, which end at different steps
         valid = inputs.episode_start.new_ones(inputs.x.shape[:2])
         mask = valid if inputs.mask is None else inputs.mask
@@ -98,7 +100,7 @@ def explain_call(
         call = KernelCall(cell, below, start, inputs.dt, inputs.mask, observed)
         name = f"{index} {type(cell).__name__}"
         kernels += _explain_cell(name, call, rnn.backend)
-    plan = rnn._call_plans.find(rnn, inputs, starts)
+    plan = EPISODES if has_episodes else rnn._call_plans.find(rnn, inputs, starts)
     return CallExplanation(tuple(kernels), plan if isinstance(plan, str) else "")
 
 

@@ -42,6 +42,7 @@ def test_episodes_are_explained_as_rows_that_end():
     masked = rnn.explain(x, mask=torch.ones(2, 5, dtype=torch.bool))
     assert rnn.explain(x, episode_start=starts).kernels == masked.kernels
     assert rnn.explain(x).kernels != masked.kernels
+    assert rnn.explain(x, episode_start=starts).plan == "episodes start within the sequences"
 
 
 def test_every_layer_and_direction_is_told():
