@@ -158,7 +158,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         Raises:
             ShapeError, ArgumentError: the state is of another module, or cannot be given so.
         """
-        return to_torch_state(f"{type(self).__name__}.to_parts", self.each_cell, h)
+        return to_torch_state(f"{type(self).__name__}.to_torch_state", self.each_cell, h)
 
     def forward(
         self,

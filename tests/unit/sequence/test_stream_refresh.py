@@ -185,7 +185,7 @@ def test_a_module_may_have_parts_around_it_without_a_model():
         copy.deepcopy(Stream(streamed_model.rnn, 2, postprocessor=streamed_model.head)),
         streamed_model,
     )
-    with pytest.raises(ArgumentError, match="Leave before and after out"):
+    with pytest.raises(ArgumentError, match="Leave preprocessor and postprocessor out"):
         Stream(streamed_model, 2, postprocessor=nn.Linear(2, 2))
 
 

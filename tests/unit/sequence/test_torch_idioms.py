@@ -78,9 +78,11 @@ def test_parts_that_do_not_fit_are_refused(hx, error, match):
 
 def test_states_without_common_widths_have_no_parts():
     rnn = tauflow.GRUD(D, N, num_layers=2)
-    with pytest.raises(ArgumentError, match=r"GRUD\.to_parts: .*not equally wide in all layers"):
+    with pytest.raises(
+        ArgumentError, match=r"GRUD\.to_torch_state: .*not equally wide in all layers"
+    ):
         rnn.to_torch_state(torch.zeros(B, rnn.state_size))
-    with pytest.raises(ShapeError, match=r"LSTM\.to_parts: h has shape \(2, 9\)"):
+    with pytest.raises(ShapeError, match=r"LSTM\.to_torch_state: h has shape \(2, 9\)"):
         tauflow.LSTM(D, N).to_torch_state(torch.zeros(2, 9))
 
 

@@ -259,7 +259,7 @@ class Stream:
         if self._outer_modules != (None, None):
             raise ArgumentError(
                 f"Stream: {type(self._source).__name__} says itself what stands before and after "
-                "its sequence module. Leave before and after out."
+                "its sequence module. Leave preprocessor and postprocessor out."
             )
         parts: StreamParts = read()
         return parts
