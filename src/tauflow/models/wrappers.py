@@ -246,6 +246,12 @@ class Calibrated(AbstractModelWrapper):
         logits = logits / self.temperature
         if not self._num_curves:
             return logits
+        wanted = 1 if self.task == "binary" or logits.shape[-1] == 2 else logits.shape[-1]
+        if self._num_curves != wanted:
+            raise ArgumentError(
+                f"Calibrated: {self._num_curves} curves for {logits.shape[-1]} logits of "
+                f"task={self.task!r}, which take {wanted}."
+            )
         curves = [getattr(self, f"curve_{number}").to(logits) for number in range(self._num_curves)]
         if self.task == "binary":
             yes = interpolate(logits.sigmoid(), *curves[0])

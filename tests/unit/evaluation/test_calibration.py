@@ -74,6 +74,15 @@ def test_a_single_logit_is_calibrated_alike():
         np.testing.assert_allclose(probability, probabilities(pair, logits)[:, 1], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("task", "logits", "curves"), [("binary", 2, 2), ("classify", 3, 1), ("classify", 3, 2)]
+)
+def test_as_many_curves_as_are_used(task, logits, curves):
+    model = Calibrated(Readout(), task, curves=[[[0.0, 1.0], [0.1, 0.9]]] * curves)
+    with pytest.raises(ArgumentError, match=rf"{curves} curves for {logits} logits of task="):
+        model.correct(torch.zeros(4, logits))
+
+
 def test_interpolation_is_numpys():
     x, y = torch.tensor([0.0, 0.2, 1.0]), torch.tensor([0.1, 0.4, 0.5])
     p = torch.linspace(-0.5, 1.5, 31)
