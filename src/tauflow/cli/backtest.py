@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .new_rows import check_output_file, check_picture_file, write_answers
+from .new_rows import check_output_file, check_picture_file, write_answers, write_picture
 
 if TYPE_CHECKING:
     from tauflow.estimators import SequenceForecaster
@@ -76,7 +76,7 @@ def backtest(
     if out is not None:
         write_answers([report.frame], out, "forecast")
     if plot is not None:
-        report.plot().savefig(plot, dpi=150)
+        write_picture(report.plot(), plot)
         print_line(f"Picture: {plot}")
 
 

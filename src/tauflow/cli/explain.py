@@ -14,6 +14,7 @@ from .new_rows import (
     check_output_file,
     check_picture_file,
     write_answers,
+    write_picture,
 )
 
 
@@ -70,5 +71,5 @@ def explain(
         decimal=decimal,
     )
     if plot is not None:
-        explanation.plot(id[0] if id else None, features=features).savefig(plot, dpi=150)
+        write_picture(explanation.plot(id[0] if id else None, features=features), plot)
     write_answers([explanation.summarize() if summary else explanation.values], out, "row")

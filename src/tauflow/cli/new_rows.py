@@ -11,6 +11,7 @@ import typer
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -66,6 +67,14 @@ def check_picture_file(plot: Path | None) -> None:
 
     if plot is not None and check_file_place(plot).suffix.lower() not in _PICTURES:
         raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
+
+
+def write_picture(figure: "Figure", plot: Path) -> None:
+    """Write a figure to a file, which appears when it is complete."""
+    from tauflow._internal.atomic_write import atomic_writer
+
+    with atomic_writer(plot) as file:
+        figure.savefig(file, format=plot.suffix.lower()[1:], dpi=150)
 
 
 @contextmanager

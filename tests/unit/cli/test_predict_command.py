@@ -1,11 +1,15 @@
 """``tauflow predict``: what was trained is used."""
 
 import csv
+import errno
 import gzip
 import re
+from contextlib import nullcontext
+from pathlib import Path
 
 import pandas
 import pytest
+from matplotlib.figure import Figure
 
 from tauflow import GRU, Predictor, SequenceModel
 from tauflow.data import from_table
@@ -125,7 +129,7 @@ def test_intervals_spreads_and_tidy_rows(call, tmp_path):
     assert "tauflow" not in call("show", run).output.splitlines()[0]
 
 
-def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path):
+def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path, monkeypatch):
     rows = [("hour", "load")] + [(h, round(10 + (h % 6) + 0.01 * h, 2)) for h in range(120)]
     for name, part in (("train.csv", rows[:90]), ("all.csv", rows)):
         with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
@@ -147,6 +151,16 @@ def test_forecasts_of_a_predictor_are_tried_on_the_past(call, tmp_path):
     assert call("predict", run, "--csv", "all.csv").stdout.splitlines()[0] == (
         "hour,from,step,target,value"
     )
+
+    def fill_disk(figure, file, **options):
+        with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as stream:
+            stream.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = (tmp_path / "found.png").read_bytes()
+    monkeypatch.setattr(Figure, "savefig", fill_disk)
+    assert "found.png" in call(*words, "--plot", "found.png", code=1).output
+    assert (tmp_path / "found.png").read_bytes() == before
 
 
 def test_an_unknown_calibration_is_refused_before_training(call, trained, tmp_path):
