@@ -20,6 +20,16 @@ _MAX_ORIGINS = 20
 _ALIKE, _ROUNDING = 1e-3, 1e-6  # differences of errors that do not count
 FORECAST_SCORES_FILE = "scores.csv"
 """Name of the file in the folder of a run that has its scores."""
+_TRAINING_OPTIONS = (
+    "known",
+    "window",
+    "model",
+    "hidden_size",
+    "epochs",
+    "seed",
+    "save",
+    "runs_dir",
+)
 _ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
     str | None,
@@ -33,6 +43,7 @@ AtOption = Annotated[
 
 @add_feature_table_options
 def forecast(
+    ctx: typer.Context,
     table: Annotated[Path, typer.Argument(help="The rows, .csv, .csv.gz or .parquet.")],
     at: AtOption = None,
     out: OutOption = Path("-"),
@@ -90,16 +101,14 @@ def forecast(
     out first, or of fewer than five the last rows, to score the forecaster beside simple ones, and
     to count how many values its intervals hold. Then it is trained on all.
     """
-    import numpy as np
-
-    from tauflow._internal.sanitize import format_count
+    from tauflow._internal.atomic_write import write_atomically
     from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
     from tauflow.export.output_paths import check_file_place
 
-    from .argument_parsing import split_names
     from .certainty_options import parse_percentage
     from .feature_table import read_feature_table
+    from .table_options import parse_names
 
     check_output_file(out, table, "the rows")
     if at is not None:
@@ -110,59 +119,54 @@ def forecast(
     id, time, static = roles["id"], roles["time"], roles["static"]
     if time is None:
         raise ArgumentError("no column of times is named. Give it: --time.")
-    more = [*split_names(targets or ""), *split_names(known or "")]
+    target_names = parse_names("targets", targets or "")
+    known_names = parse_names("known", known or "")
+    more = [*target_names, *known_names]
     frame, names = read_feature_table(table, table_options, more, needs_id=False)
     part = frame[[*([id] if id else []), time, *names, *(static or ())]]
     level = parse_percentage(interval)
     if max_lead_time is None:
-        _check_untrained({"--known": known, "--window": window, "--save": save}, at)
+        _check_untrained(ctx)
         asked = read_queries(str(at), table_options)
-        return _write_untrained(part, roles, asked, targets, level, out)
+        return _write_untrained(part, roles, asked, target_names, level, out)
     forecaster = SequenceForecaster(
         model=model,
         hidden_size=hidden_size,
         epochs="auto" if epochs is None else epochs,
         random_state=seed,
         max_lead_time=_to_number(max_lead_time),
-        targets=split_names(targets or "") or None,
-        known=split_names(known or "") or None,
+        targets=target_names or None,
+        known=known_names or None,
         window=window,
         intervals=None if level is None else "quantile",
     )
     asked = None if at is None else read_queries(at, table_options)
-    ids = frame[id].drop_duplicates().to_numpy() if id else np.zeros(1)
-    held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
-    if len(held):
-        is_held = part[id].isin(held)
-        forecaster.fit(part[~is_held], **roles)
-        held_out = format_count(len(held), "id")
-        typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
-        scores = _score(forecaster, part[is_held], level)
-    else:
-        scores = _score_late_rows(forecaster, part, roles, level)
+    scores = _score_held_out(forecaster, part, roles, level)
     if scores is not None:
         _print_scores(scores)
     forecaster.fit(part, **roles)
     directory = _keep_run(forecaster, table, runs_dir, table_options)
     if scores is not None:
-        scores.to_csv(directory / FORECAST_SCORES_FILE, index_label="target")
+        text = scores.to_csv(index_label="target")
+        write_atomically(directory / FORECAST_SCORES_FILE, text.encode())
     if save is not None:
         forecaster.save(save)
     if asked is not None:
         write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
 
 
-def _check_untrained(options: Mapping[str, Any], at: str | None) -> None:
+def _check_untrained(ctx: typer.Context) -> None:
     """Raise an error for what only a forecaster that is trained can use."""
     from tauflow.errors import ArgumentError
 
-    for name, value in options.items():
-        if value is not None:
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(str(option.name))
+        if option.name in _TRAINING_OPTIONS and source is not None and source.name == "COMMANDLINE":
             raise ArgumentError(
-                f"{name} is for a forecaster that is trained on the table. Give --max-lead-time "
-                "too, or leave it out."
+                f"{option.opts[0]} is for a forecaster that is trained on the table. Give "
+                "--max-lead-time too, or leave it out."
             )
-    if at is None:
+    if ctx.params["at"] is None:
         raise ArgumentError("nothing says when. Give --at, such as --at 24h.")
 
 
@@ -170,17 +174,15 @@ def _write_untrained(
     part: "DataFrame",
     roles: Mapping[str, Any],
     asked: "str | list[float] | DataFrame",
-    targets: str | None,
+    targets: tuple[str, ...],
     level: float | None,
     out: Path,
 ) -> None:
     """Write forecasts of the pretrained forecaster, and say what they rest on."""
     from tauflow.estimators import SequenceForecaster
 
-    from .argument_parsing import split_names
-
     forecaster = SequenceForecaster.from_pretrained()
-    chosen = split_names(targets or "") or None
+    chosen = targets or None
     frame = forecaster.forecast(part, asked, targets=chosen, interval=level, **roles)
     scores = forecaster.backtest(part, targets=chosen, **roles)
     scores["forecast by"] = [forecaster.methods_[name] for name in scores.index]
@@ -242,6 +244,27 @@ def make_forecast_command(directory: Path) -> str:
     return f"tauflow predict {directory} --csv new.csv --at TIMES"
 
 
+def _score_held_out(
+    forecaster: Any, part: "DataFrame", roles: Mapping[str, Any], level: float | None
+) -> "DataFrame | None":
+    """Return errors on a fifth of the ids, or of fewer than five on late rows, and say so."""
+    import numpy as np
+
+    from tauflow._internal.sanitize import format_count
+
+    id = roles["id"]
+    ids = part[id].drop_duplicates().to_numpy() if id else np.zeros(1)
+    held = np.random.default_rng(forecaster.random_state).permutation(ids)[: len(ids) // 5]
+    if not len(held):
+        return _score_late_rows(forecaster, part, roles, level)
+    is_held = part[id].isin(held)
+    forecaster.fit(part[~is_held], **roles)
+    held_out, span = format_count(len(held), "id"), forecaster.max_lead_time
+    shown = f"{span:g}" if isinstance(span, float) else span
+    typer.echo(f"RMSE up to {shown} ahead, of {held_out} not trained on:", err=True)
+    return _score(forecaster, part[is_held], level)
+
+
 def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFrame":
     """Return errors of the targets on rows of other ids, and how many values intervals hold."""
     from tauflow._internal.optional_deps import require
@@ -265,25 +288,31 @@ def _score_late_rows(
     forecaster: Any, part: "DataFrame", roles: Mapping[str, Any], level: float | None
 ) -> "DataFrame | None":
     """Return errors on the last fifth of the rows by time, ``None`` where these are too few."""
+    import numpy as np
+
     from tauflow._internal.sanitize import format_count
-    from tauflow.errors import DataError
+    from tauflow.errors import DataError, TauflowError
     from tauflow.evaluation import backtest
     from tauflow.evaluation.backtest_sources import EstimatorSource
+    from tauflow.tabular.from_frame import read_frame
+    from tauflow.tabular.times import read_times
 
-    ordered = part.sort_values(roles["time"], kind="stable")
-    late = len(part) // 5
+    times = read_times(read_frame(part), roles["time"], None, skip_date_check=True).values
+    is_early = times <= np.sort(times)[-1 - len(part) // 5]
     try:
-        forecaster.fit(ordered[: len(part) - late], **roles)
-        horizon = EstimatorSource.read(forecaster, part, None).horizon
-        count = min(_MAX_ORIGINS, late // horizon)
+        forecaster.fit(part[is_early], **roles)
+        source = EstimatorSource.read(forecaster, part, None)
+        horizon = source.horizon
+        rows_left = source.count_rows_left()[1][len(np.unique(times[is_early])) - 1]
+        count = min(_MAX_ORIGINS, int(rows_left / horizon))
         if not count:
-            rows = format_count(late, "row")
+            rows = format_count(int(rows_left), "row")
             raise DataError(f"{rows} are held out, and {horizon} are forecast at once.")
         season = round(next(iter(getattr(forecaster.module_, "periods", ())), 0)) or None
         scores_of_rows = backtest(
             forecaster, part, origins=count, interval=level, season=season, boosting=False
         )
-    except DataError as error:
+    except TauflowError as error:  # also of too few rows for what all of them are enough for
         typer.echo(f"Not scored before it is trained on all rows: {error}", err=True)
         return None
     ahead, origins = format_count(horizon, "row"), format_count(count, "origin")
@@ -328,7 +357,7 @@ def forecast_from_file(
 
     Raises:
         ModelFileError: it is no such file.
-        ArgumentError: the forecaster was not fitted to a table with ids and times.
+        ArgumentError: the forecaster was not fitted to a table with times.
     """
     from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
@@ -337,10 +366,9 @@ def forecast_from_file(
 
     forecaster = SequenceForecaster.load(path)
     options = {name: getattr(forecaster.schema_, name) for name in ("id", "time", *READING_OPTIONS)}
-    if options["id"] is None or options["time"] is None:
+    if options["time"] is None:
         raise ArgumentError(
-            f"{path} was fitted to arrays, or to a table without ids and times. Fit it with id= "
-            "and time=."
+            f"{path} was fitted to arrays, or to a table without times. Fit it with time=."
         )
     options |= {name: value for name, value in reading.items() if value is not None}
     frame = read_frame(rows, TableOptions(**options), is_training_data=False)

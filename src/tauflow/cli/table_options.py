@@ -150,7 +150,7 @@ def _parse_value(field: Field[Any], value: Any) -> Any:
     return (
         _parse_numbers(field.name, value)
         if items[0] == (float,)
-        else _parse_names(field.name, value)
+        else parse_names(field.name, value)
     )
 
 
@@ -163,7 +163,7 @@ def _parse_numbers(name: str, text: str) -> tuple[float, ...]:
         ) from None
 
 
-def _parse_names(name: str, text: str) -> tuple[str, ...]:
+def parse_names(name: str, text: str) -> tuple[str, ...]:
     """Return the names in a list with commas; one that holds a comma is in quotation marks.
 
     Raises:

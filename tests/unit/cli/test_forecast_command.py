@@ -1,6 +1,8 @@
 """``tauflow forecast``, and ``tauflow predict --at``: any variable at any time."""
 
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -54,7 +56,9 @@ def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     np.testing.assert_allclose(some["value"], frame["value"][[4, 5, 2, 3]], rtol=1e-5)
 
 
-def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
+def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path, monkeypatch):
+    replaced, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (replaced.append(Path(b).name), replace(a, b)))
     words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
     words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5, "--interval", 80]
     table = pandas.concat([table.assign(patient=table["patient"] + 12 * k) for k in range(3)])
@@ -63,6 +67,7 @@ def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
     assert not result.stdout
     folder = tmp_path / "runs" / "visits" / "gru-forecast-seed0"
     scores = pandas.read_csv(folder / "scores.csv", index_col="target")
+    assert "scores.csv" in replaced  # complete, or not there
     assert list(scores.index) == ["a", "b"]
     assert {"forecaster", "last value"} <= set(scores)
     printed = call("predict", str(folder), "--csv", "visits.csv", "--at", "1", "--interval", 80)
@@ -164,3 +169,62 @@ def test_a_table_is_forecast_without_training(call, table):
     check_better_naive_forecasts(result.stderr, "MAE", [1, 2])
     assert "nothing says when" in call(*words, code=1).output
     assert "--window is for" in call(*words, "--at", "1", "--window", 5, code=1).output
+
+
+def test_a_few_ids_are_scored_on_rows_after_training(call, tmp_path):
+    walk = np.random.default_rng(0).normal(size=(4, 60)).cumsum(1)
+    frame = pandas.DataFrame({"id": np.repeat(list("abcd"), 60), "t": np.tile(range(60), 4)})
+    frame.assign(x=walk.ravel()).to_csv(tmp_path / "few.csv", index=False)
+    words = ["forecast", "few.csv", "--id", "id", "--time", "t", "--max-lead-time", 3]
+    result = call(*words, "--epochs", 1, "--model", "gru", "--hidden-size", 2)
+    assert "from 4 origins after training" in result.stderr  # of 48 to 59, 3 rows at a time
+    scores = pandas.read_csv(tmp_path / "runs" / "few" / "gru-forecast-seed0" / "scores.csv")
+    late = walk[:, 47:].copy()
+    errors = [late[:, k + 1 : k + 4] - late[:, k : k + 1] for k in (0, 3, 6, 9)]
+    naive = scores.set_index("model").loc["persistence"]
+    assert naive["mae"] == pytest.approx(np.abs(errors).mean())
+
+
+def test_times_with_an_offset_are_in_order_when_summer_time_ends(call, tmp_path):
+    hours = pandas.date_range("2024-10-20", periods=240, freq="h", tz="Europe/Berlin")
+    texts = [hour.isoformat() for hour in hours]
+    assert texts != sorted(texts)
+    frame = pandas.DataFrame({"hour": texts, "power, kW": np.sin(np.arange(240) / 4)})
+    frame.to_csv(tmp_path / "load.csv", index=False)
+    words = ["forecast", "load.csv", "--time", "hour", "--targets", '"power, kW"', "--at", "2h"]
+    small = ["--epochs", 1, "--model", "gru", "--hidden-size", 2]
+    result = call(*words, "--max-lead-time", "3h", *small)
+    assert "from 16 origins after training" in result.stderr
+    # The run forecasts a series without ids.
+    command = next(line for line in result.stderr.splitlines() if line.startswith("Next:"))
+    words = command.split()[2:]
+    words = [{"new.csv": "load.csv", "TIMES": "2h"}.get(word, word) for word in words]
+    again = call(*words).stdout
+    assert again == result.stdout
+    time, *_ = again.splitlines()[1].split(",")
+    assert pandas.Timestamp(time) == hours[-1] + pandas.Timedelta("2h")
+
+
+def test_what_cannot_be_scored_is_trained(call, tmp_path):
+    """Four fifths of the rows are too few to calibrate intervals, and all are enough."""
+    frame = pandas.DataFrame({"t": range(140), "x": np.sin(np.arange(140) / 5)})
+    frame.to_csv(tmp_path / "short.csv", index=False)
+    words = ["forecast", "short.csv", "--time", "t", "--max-lead-time", 3, "--interval", 80]
+    result = call(*words, "--epochs", 1, "--model", "gru", "--hidden-size", 2, "--at", 1)
+    assert "Not scored before it is trained on all rows: intervals=" in result.stderr
+    assert len(result.stdout.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(["--model", "no-such-cell"], ["--epochs", 3], ["--hidden-size", 8], ["--seed", 1]),
+        ["--runs-dir", "elsewhere"],
+    ],
+    ids=lambda option: option[0],
+)
+def test_options_of_training_are_refused_without_it(call, table, option):
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--at", "1"]
+    assert (
+        f"{option[0]} is for a forecaster that is trained" in call(*words, *option, code=1).output
+    )
