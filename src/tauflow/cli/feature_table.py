@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 READING_OPTIONS = ("time_format", "delimiter", "decimal", "na_values")
 """How the cells of a file are read."""
-add_feature_table_options = partial(
-    add_table_options,
-    only=("id", "time", "features", "static", "sort", "duplicates", *READING_OPTIONS),
-)
+FEATURE_OPTIONS = ("id", "time", "features", "static", "sort", "duplicates", *READING_OPTIONS)
+"""What is said of their columns and rows."""
+add_feature_table_options = partial(add_table_options, only=FEATURE_OPTIONS)
 
 
 def read_feature_table(

@@ -10,13 +10,17 @@ import typer
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count, format_span
+from tauflow.tabular.options import TableOptions
 
+from .feature_table import FEATURE_OPTIONS
+from .shared_options import format_cells
 from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
     from tauflow.tabular.describe import Description
 
 _BAR_WIDTH = 40
+_FORECAST_OPTIONS = (*FEATURE_OPTIONS, "known")
 
 
 @add_table_options
@@ -75,12 +79,18 @@ def inspect(
 
 def _suggest_command(file: Path, description: "Description") -> list[str]:
     """Return the words of a command that trains on the table."""
-    if description.lead_time is None:
-        return ["tauflow", "run", str(file), *format_cli_options(description.options)]
-    cuts = ("window", "horizon", "season")
-    options = {name: value for name, value in description.options.items() if name not in cuts}
-    words = ["tauflow", "forecast", str(file), *format_cli_options(options)]
-    return [*words, "--max-lead-time", description.lead_time]
+    options, lead_time = dict(description.options), description.lead_time
+    time, horizon = options.get("time"), options.pop("horizon", None)
+    if horizon is not None and time is not None and description.gaps.size:
+        unit = "h" if description.columns[time].profile.is_time else ""
+        lead_time = f"{horizon * np.median(description.gaps):.12g}{unit}"
+    if lead_time is None:
+        return ["tauflow", "run", str(file), *format_cli_options(options)]
+    columns = {name: options[name] for name in _FORECAST_OPTIONS if name in options}
+    targets = TableOptions(**description.options).targets
+    words = ["tauflow", "forecast", str(file), *format_cli_options(columns)]
+    words += ["--targets", format_cells(targets)] if targets else []
+    return [*words, "--max-lead-time", lead_time]
 
 
 def _print_sequences(description: "Description") -> None:

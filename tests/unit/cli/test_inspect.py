@@ -21,7 +21,7 @@ def records():
 
 
 def suggested(output):
-    (words,) = re.findall(r"^  tauflow (run .*)$", output, re.MULTILINE)
+    (words,) = re.findall(r"^  tauflow ((?:run|forecast) .*)$", output, re.MULTILINE)
     return shlex.split(words)
 
 
@@ -108,3 +108,19 @@ def test_packed_files(call, tmp_path, packed):
         tmp_path / f"s.{packed}", index=False
     )
     assert "40 sequences" in call("inspect", f"s.{packed}").output
+
+
+@pytest.mark.parametrize(("unit", "span"), [("", "1.5"), ("h", "1.5h")])
+def test_a_horizon_is_the_longest_time_of_a_forecast(call, tmp_path, unit, span):
+    times = 0.5 * np.arange(120)
+    if unit:
+        times = pandas.Timestamp("2024-05-31") + pandas.to_timedelta(times, unit)
+    frame = pandas.DataFrame({"t": times, "a, b": np.sin(np.arange(120)), "c": range(120, 0, -1)})
+    frame.to_csv(tmp_path / "series.csv", index=False)
+    options = ["--time", "t", "--window", 20, "--horizon", 3, "--target", '"a, b"']
+    words = suggested(call("inspect", "series.csv", *options).output)
+    assert words[0] == "forecast"
+    assert words[words.index("--max-lead-time") + 1] == span
+    assert words[words.index("--targets") + 1] == '"a, b"'
+    small = ["--epochs", 1, "--model", "gru", "--hidden-size", 2]
+    assert "Errors up to 3 rows ahead" in call(*words, *small).stderr
