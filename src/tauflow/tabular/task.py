@@ -71,7 +71,6 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     trained = split.training_sequences
     median, is_timed = compute_median_dt(trained), options.time is not None
     gap = median if is_timed and options.time_unit == AUTO else 1.0
-    ahead = median if target.horizon else ahead
     shared = None if seen.all() else observed, y_scaling, gap if is_timed else None
     batches = {
         part: _make_batch(target, sequences, x, *shared)
@@ -94,7 +93,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         zoned=trained.zoned,
         unit=trained.unit,
         gap=gap,
-        ahead=ahead,
+        ahead=median if target.horizon else ahead,
         categories=categories,
         unseen=unseen,
         variables=variables,
