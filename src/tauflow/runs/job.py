@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +26,8 @@ from tauflow.training.result import TrainingResult
 from . import results
 from .results import DONE, RunRecord
 
-RECORD_FILE = "record.json"
+RECORD_FILE, COMMITS_FILE = "record.json", "commits"
+_UNKNOWN = "unknown"  # the revision of a part of a run
 Say = Callable[[str], None]
 TrainedModel: TypeAlias = SequenceModel | ForecastModel | AbstractWholeModel
 Trained: TypeAlias = tuple[RunRecord, TrainedModel]
@@ -194,7 +195,10 @@ def train_job(
     Returns:
         The record and the model, which holds the selected weights.
     """
-    started = format_utc_now()
+    header = make_record_header(job, format_utc_now(), device)
+    calls = list(callbacks)
+    if run_dir is not None:  # before others, which may end the training
+        calls.insert(0, partial(note_commit, run_dir))
     torch.manual_seed(check_seed(64, seed=job.seed))
     model = build_model(job.model, data.card)
     used = data if score_test else replace(data, test=None)  # type: ignore[arg-type]
@@ -208,20 +212,46 @@ def train_job(
         run_dir=run_dir,
         resume=resume,
         progress=progress,
-        callbacks=callbacks,
+        callbacks=calls,
         device=device,
     )
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
-    return _make_record(job, started, device, trained, run_dir), model
+    return _make_record(header, trained, run_dir), model
+
+
+def note_commit(run_dir: Path, row: Mapping[str, Any]) -> None:
+    """Keep in a run's directory which revision of the sources trains it, after each epoch.
+
+    Args:
+        run_dir: of the run.
+        row: the epoch's row of the history.
+    """
+    path, commit = run_dir / COMMITS_FILE, results.get_commit() or _UNKNOWN
+    earlier = _read_commits(run_dir) if row["epoch"] > 1 else []
+    if commit not in earlier:
+        write_atomically(path, "".join(f"{name}\n" for name in [*earlier, commit]).encode())
+
+
+def _read_commits(run_dir: Path) -> list[str]:
+    path = run_dir / COMMITS_FILE
+    return path.read_text(encoding="utf-8").split() if path.exists() else [_UNKNOWN]
+
+
+def join_commits(commits: Iterable[str]) -> str | None:
+    """Return the revisions that made the parts of a run, ``None`` if none is known."""
+    names = list(dict.fromkeys(commits))
+    return None if names in ([], [_UNKNOWN]) else "+".join(names)
 
 
 def _make_record(
-    job: Job, started: str, device: str | None, trained: TrainingResult, run_dir: Path | None
+    header: dict[str, Any], trained: TrainingResult, run_dir: Path | None
 ) -> RunRecord:
     """Return the record of a training, which is written into its directory."""
+    if run_dir is not None:
+        header = {**header, "commit": join_commits(_read_commits(run_dir))}
     record = RunRecord(
-        **make_record_header(job, started, device),
+        **header,
         status=DONE,
         valid=trained.valid,
         test=trained.test,

@@ -47,7 +47,8 @@ class RunRecord:
         history: one entry per epoch.
         started: UTC time, ISO 8601.
         source: where the table or the stored folder lies that it was trained on.
-        commit: revision of the source tree, if there is one.
+        commit: revision of the source tree, if there is one; of a run that was continued those of
+            all its parts, joined by ``+``.
         command: command line that made the run.
         versions: of tauflow, torch, numpy and Python.
         machine: processor, cores, threads of this run, platform and, where a run was not on the

@@ -18,7 +18,7 @@ from tauflow.training.recipe import LENGTH_DEPENDENT_SCHEDULES
 from tauflow.training.run_directory import compute_fingerprint, lock_run_directory
 
 from .ensemble_training import get_run_directory, list_member_folders
-from .job import RECORD_FILE, Job, parse_run_number, with_epochs
+from .job import COMMITS_FILE, RECORD_FILE, Job, parse_run_number, with_epochs
 
 
 def warm_start_from_shorter_run(
@@ -67,7 +67,8 @@ def warm_start_from_shorter_run(
                 return 0
             # In this order a copy that is cut off is a run before its first checkpoint, and starts
             # again.
-            for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
+            weights = ("best.safetensors", "last.safetensors")
+            for name in (COMMITS_FILE, "run.json", "log.jsonl", *weights):
                 if (source / name).exists():
                     write_atomically(folder / name, (source / name).read_bytes())
     return epochs

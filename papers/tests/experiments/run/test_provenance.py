@@ -9,7 +9,7 @@ from tiny_experiment import tiny
 
 from tauflow.errors import ArgumentError
 from tauflow.runs import results
-from tauflow.runs.job import make_record_header
+from tauflow.runs.job import make_record_header, train_job
 from tauflow.runs.results import RunRecord
 from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.run import provenance
@@ -20,7 +20,8 @@ from tauflow_papers.experiments.run.provenance import (
     list_commits,
     update_traced,
 )
-from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.experiments.run.row_jobs import load_job_data, make_job
+from tauflow_papers.experiments.run.run_job import Paths, run_job
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -136,3 +137,38 @@ def test_a_command_names_no_folder_of_the_machine(monkeypatch):
         "sys.argv", ["/usr/bin/tauflow", "reproduce", "/data/a b.toml", "--seeds", "1"]
     )
     assert provenance.get_command() == "tauflow reproduce 'a b.toml' --seeds 1"
+
+
+def test_all_parts_of_a_run_count(clone, monkeypatch):
+    def run(epochs):
+        experiment = tiny().with_epochs(epochs)
+        places = Paths(clone.root / "out", clone.root / "runs")
+        return run_job(make_job(experiment, experiment.row("gru"), 0), places=places)
+
+    first = clone.git("rev-parse", "HEAD")
+    clone.module.write_text("2\n")
+    results.get_commit.cache_clear()
+    assert run(1).commit == f"{first}-dirty"
+    second = clone.commit()
+    continued = run(2)  # begins where the shorter one ended
+    assert (continued.commit, continued.epochs) == (f"{first}-dirty+{second}", 2)
+    clone.module.write_text("3\n")
+    third = clone.commit()
+    trained = run(3)
+    assert trained.commit == f"{first}-dirty+{second}+{third}"
+    with pytest.raises(ArgumentError, match="no clean ancestor of main"):
+        check_origin(trained, clone.results)
+    check_origin(replace(trained, commit=f"{second}+{third}"), clone.results)
+
+
+def test_the_commit_is_that_of_the_beginning(clone):
+    first = clone.git("rev-parse", "HEAD")
+
+    def merge(row):
+        clone.module.write_text(f"epoch {row['epoch']}\n")
+        clone.commit()
+
+    job = make_job(tiny(), tiny().row("gru"), 0)
+    data = load_job_data(job, None)
+    record, _ = train_job(job, data, progress=False, callbacks=[merge])
+    assert record.commit == first

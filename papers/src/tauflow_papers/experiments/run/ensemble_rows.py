@@ -11,7 +11,7 @@ from tauflow.data.card import TaskData
 from tauflow.models import Ensemble
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.boosting import fit_boosted_trees
-from tauflow.runs.job import Job, format_utc_now, make_record_header
+from tauflow.runs.job import Job, format_utc_now, join_commits, make_record_header
 from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.evaluation_loop import evaluate
 from tauflow_papers.experiments.spec.experiment import BOOSTING, list_members
@@ -62,7 +62,8 @@ def run_ensemble_job(
         load: loads the data of a member.
         train: trains a network on data.
     """
-    started, began = format_utc_now(), time.perf_counter()
+    header, began = make_record_header(job, format_utc_now()), time.perf_counter()
+    commits = [header["commit"]]
     models: list[nn.Module] = []
     valid, parameters, seconds = [], 0, 0.0
     for jobs in make_member_jobs(job):
@@ -75,12 +76,16 @@ def run_ensemble_job(
                 continue
             record, model = train(member_job, data)
             members.append(model.eval())
+            commits.append(record.commit)
             parameters += record.parameters or 0
             seconds += record.seconds or 0.0
         valid.append(evaluate(_join(members, data), data.valid, metric=job.metric))
         models += members
+    header["commit"] = join_commits(
+        part for commit in commits for part in (commit or "unknown").split("+")
+    )
     return RunRecord(
-        **make_record_header(job, started),
+        **header,
         status=DONE,
         valid=fmean(valid),
         test=evaluate(_join(models, data), data.test, metric=job.metric),

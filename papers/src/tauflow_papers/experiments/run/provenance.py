@@ -93,9 +93,10 @@ def check_origin(record: RunRecord, results_dir: Path) -> None:
 
 
 def is_traceable(tree: Path, commit: str | None) -> bool:
-    """Whether a commit, as runs have it, is an ancestor of main without further changes."""
-    return (
-        commit is not None and not commit.endswith("-dirty") and is_ancestor_of_main(tree, commit)
+    """Whether the commits of a run's parts are ancestors of main without further changes."""
+    return commit is not None and all(
+        not part.endswith("-dirty") and is_ancestor_of_main(tree, part)
+        for part in commit.split("+")
     )
 
 
