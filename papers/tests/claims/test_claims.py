@@ -240,9 +240,13 @@ def test_runs_that_failed_or_stopped_early_count_as_diverged(tmp_path):
             **result,
         )
         append_record(tmp_path / "ltc-table-6.jsonl", record)
+    other = replace(record, seed=9, status="failed", error="NonFiniteError", config_hash="0" * 16)
+    append_record(tmp_path / "ltc-table-6.jsonl", other)  # of other settings
     stored = StoredResults(tmp_path, tmp_path)
     assert stored.diverged("ltc-table-6", "ltc-rk4") == 0.5
     assert not stored.incomplete
+    stored.runs("ltc-table-6", "ltc-rk4")
+    assert stored.sources == {"ltc-table-6": {"ltc-rk4": 4}}
 
 
 def test_rows_agree_if_the_report_says_so(tmp_path):
@@ -383,6 +387,42 @@ def test_the_share_of_rows_that_one_is_better_than_is_counted(tmp_path):
     stored = StoredResults(tmp_path, tmp_path)
     assert stored.share_beaten("ltc-table-6", "ltc", ["lstm", "ct-rnn"]) == 0.5
     assert not stored.ahead("ltc-table-6", "ltc", ["lstm", "ct-rnn"])
+
+
+def test_comparisons_of_a_claim_are_corrected_together(tmp_path):
+    add_runs(tmp_path, "ltc", [2.0, 2.1, 2.2])
+    for row in ("lstm", "ct-rnn", "neural-ode"):  # each is behind with p = 0.035
+        add_runs(tmp_path, row, [2.2, 2.3, 2.4])
+    stored = StoredResults(tmp_path, tmp_path)
+    assert stored.ahead("ltc-table-6", "ltc", ["lstm"])
+    single = {"values": {"a": "ahead('ltc-table-6', 'ltc', ['lstm'])"}, "holds": "a", "in_part": ""}
+    alone = example(**single, measured="{a}")
+    assert judge_claim(alone, stored).verdict == "holds"
+    three = {row[0]: f"ahead('ltc-table-6', 'ltc', ['{row}'])" for row in ("lstm", "neural-ode")}
+    rule = "l and n and ahead('ltc-table-6', 'ltc', ['ct-rnn'])"
+    together = example(values=three, measured="{l}", holds=rule, in_part="l or n")
+    assert judge_claim(together, stored).verdict == "does not hold"
+
+
+def test_runs_of_a_variation_need_seeds_and_epochs(tmp_path):
+    experiment = load_experiment("ltc-table-6")
+    stored = StoredResults(tmp_path, tmp_path)
+    path = tmp_path / "ltc-table-6-with-lr-0.02.jsonl"
+    for seed, epochs in [(0, 60), (0, 60), (1, 60), (2, 60)]:
+        job = make_job(experiment.with_epochs(epochs), experiment.row("lstm"), seed)
+        job = replace(job, recipe=replace(job.recipe, epochs=epochs))
+        header = make_record_header(job, "2026-01-01T00:00:00+00:00")
+        append_record(path, RunRecord(**header, status="done", valid=1.0, test=2.0, epochs=epochs))
+    assert stored.varied("ltc-table-6", "lr-0.02", "lstm") == 2.0
+    assert stored.incomplete == {"ltc-table-6-with-lr-0.02, lstm": "fewer epochs"}
+    assert stored.sources == {"ltc-table-6-with-lr-0.02": {"lstm": 3}}
+
+
+def test_the_lowest_error_of_a_row_without_enough_seeds_decides_nothing(tmp_path):
+    add_runs(tmp_path, "ltc", [2.0])
+    stored = StoredResults(tmp_path, tmp_path)
+    assert stored.lowest_valid("ltc-table-6", "ltc") == 2.0
+    assert stored.incomplete == {"ltc-table-6, ltc": "1 of 3 seeds"}
 
 
 def test_what_one_claim_lacks_is_not_held_against_the_next(tmp_path):

@@ -161,6 +161,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     Raises:
         SpecificationError: an expression is wrong.
     """
+    stored.forget()
     values, missing = _compute_values(claim, stored)
     measured = fill_in(claim.measured, stored.functions, values, missing)
     if missing:
@@ -181,6 +182,9 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
         return verdict
 
     verdict = decide(claim.holds, claim.in_part)
+    if stored.comparisons:  # now that all are known, which Holm's correction needs
+        values, _ = _compute_values(claim, stored)
+        verdict = decide(claim.holds, claim.in_part)
     others = [(rule, claim.in_part) for rule in move_bounds(claim.holds)] if claim.holds else []
     others += [(claim.holds, rule) for rule in move_bounds(claim.in_part)] if claim.in_part else []
     depends = any(decide(*rules) != verdict for rules in others)
@@ -218,7 +222,6 @@ def _compute_values(
     """Return a claim's values by name, and of the others what is not stored."""
     values: dict[str, Any] = {}
     missing: dict[str, list[MissingResultError]] = {}
-    stored.forget()
     for name, text in claim.values.items():
         try:
             if uses_any(text, missing):

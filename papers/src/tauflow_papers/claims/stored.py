@@ -11,7 +11,7 @@ from typing import Any
 
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import NonFiniteError, SpecificationError
-from tauflow.runs.results import DONE
+from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.report.protocol import (
     AGREES,
@@ -66,7 +66,8 @@ class StoredResults:
 
     ``incomplete`` gathers the rows that were read and what each lacks for a verdict, ``untraced``
     whether any number read comes from sources that are gone, and ``sources`` what was read: the
-    number of seeds of rows by table, under ``"studies"`` that of trained networks, and figures.
+    number of seeds of rows by table, under ``"studies"`` that of trained networks, and figures;
+    ``comparisons`` the p-values of the tests so far, which are corrected together.
     :meth:`forget` clears all of it.
 
     Args:
@@ -79,11 +80,12 @@ class StoredResults:
         self.incomplete: dict[str, str] = {}
         self.untraced = False
         self.sources: dict[str, dict[str, int | None]] = {}
+        self.comparisons: dict[tuple[str, str, str], float] = {}
         self._read_table = lru_cache(maxsize=None)(self._read_table_once)
 
     def forget(self) -> None:
         """Begin with a new claim."""
-        self.incomplete, self.untraced, self.sources = {}, False, {}
+        self.incomplete, self.untraced, self.sources, self.comparisons = {}, False, {}, {}
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -182,11 +184,7 @@ class StoredResults:
         Runs that failed for another reason than a number that is not finite do not count.
         """
         entry = self._find_row(table, row)
-        failed = [
-            record
-            for record in self._read_table(table).failures
-            if record.row == row and str(record.error).startswith(NonFiniteError.__name__)
-        ]
+        failed = self._list_diverged(table, row)
         missing = find_missing(
             len(entry.records) + len(failed),
             epochs=not entry.few_epochs,
@@ -232,8 +230,12 @@ class StoredResults:
         scores = [self._list_scores(table, other) for other in others]
         if min(map(len, [scores_of_row, *scores])) < 2:
             return 0.0
-        ps = correct_by_holm([is_ahead(scores_of_row, other, metric) for other in scores])
-        return fmean(p < LEVEL for p in ps)
+        keys = [(table, row, other) for other in others]
+        ps = (is_ahead(scores_of_row, other, metric) for other in scores)
+        self.comparisons |= dict(zip(keys, ps, strict=True))
+        corrected = correct_by_holm([*self.comparisons.values()])
+        corrected_ps = dict(zip(self.comparisons, corrected, strict=True))
+        return fmean(corrected_ps[key] < LEVEL for key in keys)
 
     def _list_scores(self, table: str, row: str) -> list[float]:
         return [r.test for r in self._read_row(table, row).records if r.test is not None]
@@ -259,10 +261,12 @@ class StoredResults:
 
     def lowest_valid(self, table: str, row: str) -> float:
         """Return the lowest validation score of any run of a row, whatever its setting."""
-        entry = self._find_row(table, row)
+        entry = self._read_row(table, row)
         if entry.few_settings:
             done, wanted = entry.settings
-            self.incomplete[f"{table}, {row}"] = f"{done} of {format_count(wanted, 'setting')}"
+            lack = self.incomplete[f"{table}, {row}"]
+            settings = f"{done} of {format_count(wanted, 'setting')}"
+            self.incomplete[f"{table}, {row}"] = lack.replace("fewer settings", settings)
         records = self._read_table(table).grid.records
         return min(r.valid for r in records if r.row == row and r.valid is not None)
 
@@ -283,11 +287,16 @@ class StoredResults:
         done = [r for r in records if r.row == row and r.status == DONE]
         if not done:
             raise MissingResultError(f"{path.stem} has no runs of", row)
-        missing = find_missing(len(done), epochs=True, settings=True)
+        recipe = load_experiment(table).row(row).recipe
+        assert recipe is not None, f"{table}, {row} trains nothing"
+        longest = max(record.planned_epochs for record in done)
+        done = [record for record in done if record.planned_epochs == longest]
+        seeds = len({record.seed for record in done})
+        missing = find_missing(seeds, epochs=longest >= recipe.epochs, settings=True)
         if missing:
             self.incomplete[f"{path.stem}, {row}"] = missing
         self.untraced |= bool(find_untraced(done, self.results_dir))
-        self.sources.setdefault(path.stem, {})[row] = len(done)
+        self.sources.setdefault(path.stem, {})[row] = seeds
         return fmean(r.test for r in done if r.test is not None)
 
     def found(self, figure: str, *path: str) -> Any:
@@ -360,8 +369,17 @@ class StoredResults:
         if row not in entries:
             raise MissingResultError(f"{table} has no runs of", row)
         self.untraced |= bool(entries[row].untraced)
-        self.sources.setdefault(table, {})[row] = entries[row].seeds[0]
+        seeds = entries[row].seeds[0] + len(self._list_diverged(table, row))
+        self.sources.setdefault(table, {})[row] = seeds
         return entries[row]
+
+    def _list_diverged(self, table: str, row: str) -> list[RunRecord]:
+        """Return the runs of a row that failed by a number that is not finite."""
+        return [
+            record
+            for record in self._read_table(table).failures
+            if record.row == row and str(record.error).startswith(NonFiniteError.__name__)
+        ]
 
     def _read_table_once(self, table: str) -> TableSummary:
         return summarize_table(load_experiment(table), self.results_dir)
