@@ -73,5 +73,7 @@ def _list_job_keys(grid: Grid, row: Row, seeds: int) -> set[str]:
     tried = {job.key for job in make_search_jobs(grid.experiment, row)}
     done = {record.key for record in grid.records}
     if tried - done:
-        return tried | {f"{row.name}, seed {seed}, of the best setting" for seed in range(1, seeds)}
+        begun = 0 if row.search_part is not None else 1  # seed 0 is one of the search
+        name = f"{grid.experiment.name}, {row.name}"
+        return tried | {f"{name}, seed {seed}, of the best" for seed in range(begun, seeds)}
     return tried | {grid.make_job(row, seed).key for seed in range(seeds)}

@@ -246,7 +246,13 @@ def _summarize_table(
             [f"{text.rstrip('.')}." for text in (remark, also) if text] if also else [remark]
         )
         entries[place] = replace(entry, remark=" ".join(sentences))
-    failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
+    failed = {
+        record.key: record
+        for record in records
+        if record.status == FAILED
+        and record.key not in done
+        and matches_row(experiment.with_epochs(record.planned_epochs), record)
+    }
     return TableSummary(
         grid=Grid(experiment, tuple(belonging), results_dir=results_dir),
         entries=tuple(entries),

@@ -10,7 +10,7 @@ from tauflow.plotting.report_figure import report_figure, to_data_uri
 from tauflow.runs.report.metric_format import PERCENT_METRICS, format_metric_name, get_display_scale
 from tauflow.runs.report.plots import ReportPlot
 from tauflow_papers.experiments.run.grid_search import rank_settings
-from tauflow_papers.experiments.spec.experiment import Experiment
+from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
 from .protocol import AGREES, BETTER, LEVEL, UNDECIDED, WORSE
 from .results_summary import TableSummary
@@ -129,33 +129,44 @@ def plot_against_published(summary: TableSummary) -> ReportPlot:
 def plot_tried_settings(summary: TableSummary) -> ReportPlot | None:
     """Draw the validation score of every setting that rows searched; ``None`` if none tried two."""
     known = {record.key: record for record in summary.grid.records}
-    rows = []
+    panels: dict[str, list[tuple[Row, list[float]]]] = {}
     for entry in summary.measured:
         ranked = rank_settings(summary.experiment, entry.row, known)
         scores = [setting.score for setting in ranked if setting.score is not None]
         if len(scores) > 1:
-            rows.append((entry.row, scores))
-    if not rows:
+            assert entry.row.recipe is not None
+            criterion = entry.row.recipe.select_by or entry.row.metric
+            panels.setdefault(criterion, []).append((entry.row, scores))
+    if not panels:
         return None
-    with report_figure((9.6, 1.4 * _LINE * len(rows) + 1.1)) as canvas:
-        axes = canvas.subplots()
-        for height, (row, scores) in enumerate(rows):
-            levels = [height] * len(scores)
-            axes.plot(scores, levels, "o", color=BLUE, markerfacecolor="none", label="a setting")
-            axes.plot(scores[0], height, "o", color=BLUE, label="the best by validation")
-            for bound, marker in ((row.published.below, "<"), (row.published.above, ">")):
-                if bound is not None:
-                    axes.plot(bound, height, marker, color=_PAPER, label="published bound")
-        axes.set_yticks(range(len(rows)), [format_row_title(row) for row, _ in rows])
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="y", visible=False)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlabel(f"validation {format_metric_name(rows[0][0].metric)}")
-        if all(min(scores) > 0 for _, scores in rows):
-            set_log_scale(axes, axes.xaxis)
-        add_shared_legend(canvas, [axes])
+    heights = [len(rows) for rows in panels.values()]
+    with report_figure((9.6, 1.4 * _LINE * sum(heights) + 1.1 * len(panels))) as canvas:
+        stacked = canvas.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (criterion, rows) in zip(stacked, panels.items(), strict=True):
+            _plot_settings(axes, rows, criterion)
+        add_shared_legend(canvas, list(stacked))
         uri = to_data_uri(canvas)
     return ReportPlot("Settings that were tried", "", uri)
+
+
+def _plot_settings(axes: "Axes", rows: Sequence[tuple[Row, list[float]]], criterion: str) -> None:
+    """Draw the scores of settings, the best one first, by which validation chooses."""
+    scale = get_display_scale(criterion)
+    for height, (row, scores) in enumerate(rows):
+        values = [scale * score for score in scores]
+        levels = [height] * len(values)
+        axes.plot(values, levels, "o", color=BLUE, markerfacecolor="none", label="a setting")
+        axes.plot(values[0], height, "o", color=BLUE, label="the best by validation")
+        for bound, marker in ((row.published.below, "<"), (row.published.above, ">")):
+            if bound is not None and criterion == row.metric:
+                axes.plot(scale * bound, height, marker, color=_PAPER, label="published bound")
+    axes.set_yticks(range(len(rows)), [format_row_title(row) for row, _ in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel(f"validation {format_metric_name(criterion)}")
+    if all(min(scores) > 0 for _, scores in rows):
+        set_log_scale(axes, axes.xaxis)
 
 
 def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], experiment: Experiment) -> None:
