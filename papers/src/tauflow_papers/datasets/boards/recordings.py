@@ -7,16 +7,15 @@ import numpy as np
 
 from tauflow.data.card import DatasetCard
 from tauflow.errors import DataError
-from tauflow_papers.datasets.cache import load_or_parse
 from tauflow_papers.datasets.kept_steps import drop_frames
 from tauflow_papers.datasets.real.character_trajectories import (
     CHANNELS,
     CHARACTER_TRAJECTORIES,
     CHARACTERS,
-    read_trials,
+    load_trials,
     sample_remaining_steps,
 )
-from tauflow_papers.datasets.real.physionet2012 import PHYSIONET2012, read_all_records
+from tauflow_papers.datasets.real.physionet2012 import PHYSIONET2012, load_all_records
 from tauflow_papers.datasets.real.physionet_records import VARIABLES
 from tauflow_papers.datasets.real.rollouts import read_rollout
 from tauflow_papers.datasets.real.walker2d import WALKER2D
@@ -31,7 +30,7 @@ _EEG_SHAPE = (467, 896, 7)
 
 
 def _read_characters(paths: list[Path]) -> Columns:
-    arrays = load_or_parse(CHARACTER_TRAJECTORIES, paths, 1, lambda: read_trials(paths))
+    arrays = load_trials(paths)
     chosen = np.random.RandomState(0).permutation(len(arrays["labels"]))[:_TRIALS]
     values = arrays["values"][chosen]
     steps = sample_remaining_steps(len(values), values.shape[1], _LOST)
@@ -45,7 +44,7 @@ def _read_characters(paths: list[Path]) -> Columns:
 
 
 def _read_physionet(paths: list[Path]) -> Columns:
-    records = load_or_parse(PHYSIONET2012, paths, 1, lambda: read_all_records(paths))
+    records = load_all_records(paths)
     owner = np.repeat(np.arange(len(records["counts"])), records["counts"])
     died = records["died"]
     rng = np.random.RandomState(0)

@@ -117,7 +117,7 @@ def load_character_trajectories(
     check_one_of(FILL_OPTIONS, fill=fill)
     check_one_of(TIME_OPTIONS, time=time)
     paths = fetch_files(CHARACTER_TRAJECTORIES, root, download=download)
-    arrays = load_or_parse(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
+    arrays = load_trials(paths)
     labels = arrays["labels"]
     remaining = sample_remaining_steps(len(labels), STEPS, drop)
     train, others = stratified_split(labels, 0.7, seed=0)
@@ -126,6 +126,11 @@ def load_character_trajectories(
     batch = _make_batch(trials, fill, time)
     parts = [batch[torch.from_numpy(part)] for part in (train, valid, test)]
     return TaskData(CHARACTER_TRAJECTORIES, *parts)
+
+
+def load_trials(paths: list[Path]) -> Arrays:
+    """Return what :func:`read_trials` reads, from the cache if it was read before."""
+    return load_or_parse(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
 
 
 def read_trials(paths: list[Path]) -> Arrays:

@@ -126,7 +126,7 @@ def load_physionet2012(
     check_seed(32, split_seed=split_seed)  # NumPy draws another split each time for None
     first = 0 if check_bool(statics=statics) else len(STATIC)
     paths = fetch_files(PHYSIONET2012, root, download=download)
-    table = load_or_parse(PHYSIONET2012, paths, _VERSION, lambda: read_all_records(paths))
+    table = load_all_records(paths)
     counts, observed = table["counts"], table["observed"][:, first:]
     train, test = random_split(len(counts), TRAIN, split_seed)
     left = int(TRAIN * RECORDS)  # how many are expected, and not how many there are
@@ -154,6 +154,11 @@ def load_physionet2012(
         valid=batch[torch.from_numpy(valid)] if held else None,
         test=batch[torch.from_numpy(test)],
     )
+
+
+def load_all_records(paths: list[Path]) -> Arrays:
+    """Return what :func:`read_all_records` reads, from the cache if it was read before."""
+    return load_or_parse(PHYSIONET2012, paths, _VERSION, lambda: read_all_records(paths))
 
 
 def read_all_records(paths: list[Path]) -> Arrays:

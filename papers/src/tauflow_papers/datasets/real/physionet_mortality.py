@@ -12,10 +12,10 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.store import fetch_files
 from tauflow.errors import ArgumentError
-from tauflow_papers.datasets.cache import Arrays, load_or_parse
+from tauflow_papers.datasets.cache import Arrays
 from tauflow_papers.datasets.splits import stratified_split
 
-from .physionet2012 import PHYSIONET2012, TRAIN, read_all_records
+from .physionet2012 import PHYSIONET2012, TRAIN, load_all_records
 from .physionet_records import VARIABLES
 
 FOLDS = 5
@@ -77,7 +77,7 @@ def load_physionet_mortality(
     if isinstance(fold, bool) or fold not in range(FOLDS):
         raise ArgumentError(f"fold must be a whole number from 0 to {FOLDS - 1}, got {fold!r}.")
     paths = fetch_files(PHYSIONET2012, root, download=download)
-    table = load_or_parse(PHYSIONET2012, paths, 1, lambda: read_all_records(paths))
+    table = load_all_records(paths)
     known, test = stratified_split(table["died"], TRAIN, split_seed)
     folds = _number_folds(table["died"][known])
     train, valid = known[folds != fold], known[folds == fold]
@@ -103,7 +103,7 @@ def average_hours(table: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float6
     """Return means of steps of two hours, NaN where nothing was measured, and what they are of.
 
     Args:
-        table: of :func:`~tauflow_papers.datasets.real.physionet2012.read_all_records`.
+        table: of :func:`~tauflow_papers.datasets.real.physionet2012.load_all_records`.
 
     Returns:
         Means and numbers of measurements, (N, 24, 41) each. What is later than 48 hours counts to
