@@ -259,7 +259,7 @@ ENTRIES = (
         "the paper. A trial (Figure 8 A) is in gnode-figure-9.",
         compute=_figure_8,
         differences=(
-            "Stored runs of the table gnode-figure-2, the lowest error of any seed; of nODE and "
+            "Stored runs of the table gnode-figure-2, seed 0; of nODE and "
             "gnODE only some of the 27 settings were run, as the picture says.",
             "Contradicts the paper slightly: the best settings of GRU and nODE are below its "
             "bounds of 0.05 and 0.02.",

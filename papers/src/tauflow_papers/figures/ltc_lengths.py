@@ -310,8 +310,8 @@ ENTRIES = (
             "All layers have 25 neurons; widths end at 100, not 200. The text says nothing of the "
             "reversal potentials: k are drawn for each neuron as its weights are.",
             "Contradicts the paper: LTCs have the longest trajectories only with tanh and "
-            "sigma_w^2 of 16 or more, in the other panels the shortest, and only neural ODEs with "
-            "ReLU go on growing over layers.",
+            "sigma_w^2 of 16 or more, in the other panels the shortest; with ReLU neural ODEs and "
+            "CT-RNNs go on growing over layers.",
         ),
         minutes=0.3,
     ),
