@@ -133,3 +133,43 @@ def test_every_setting_of_a_search_is_a_circle(drawn, tmp_path):
     assert list(best.get_xdata()) == [min(scores)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["GRU"]
     assert survey_figures.plot_tried_settings(summarize_table(tiny(row=rows), tmp_path)) is None
+
+
+def test_settings_of_several_metrics_have_an_axis_each(drawn, monkeypatch):
+    rows = [
+        SimpleNamespace(
+            name=name,
+            title=name,
+            metric=metric,
+            recipe=SimpleNamespace(select_by=criterion),
+            published=Published(above=0.5),
+        )
+        for name, metric, criterion in [
+            ("a", "accuracy", None),
+            ("b", "mse", None),
+            ("c", "accuracy", None),
+            ("d", "accuracy", "cross_entropy"),
+        ]
+    ]
+    monkeypatch.setattr(survey_figures, "format_row_title", lambda row: row.title)
+    monkeypatch.setattr(
+        survey_figures,
+        "rank_settings",
+        lambda experiment, row, known: [SimpleNamespace(score=score) for score in (0.75, 0.25)],
+    )
+    summary = SimpleNamespace(
+        experiment=tiny(),
+        measured=[SimpleNamespace(row=row) for row in rows],
+        grid=SimpleNamespace(records=()),
+    )
+    assert survey_figures.plot_tried_settings(summary) is not None
+    axes = drawn[0].axes
+    assert [panel.get_xlabel() for panel in axes] == [
+        "validation accuracy, %",
+        "validation mean squared error",
+        "validation cross entropy",
+    ]
+    assert [len(panel.get_yticks()) for panel in axes] == [2, 1, 1]
+    shown = [list(panel.lines[0].get_xdata()) for panel in axes]
+    assert shown == [[75, 25], [0.75, 0.25], [0.75, 0.25]]
+    assert [len(panel.lines) for panel in axes] == [6, 3, 2]  # no bound of another score
