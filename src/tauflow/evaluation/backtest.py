@@ -136,7 +136,7 @@ def backtest(
             (an expanding one).
         refit: whether a copy of an estimator is fitted at each origin to what is known there.
         by: of several ids: ``"time"``: all have the origins at the same times, between which ids
-            have ``step`` rows on average; one that has fewer is left out of an origin. ``"id"``:
+            have ``step`` rows on average; one that has fewer is left out of the earlier. ``"id"``:
             each has its own, counted in its rows from its end.
         interval: share of the values that intervals are to hold, such as 0.9, if the model makes
             intervals.
@@ -298,7 +298,7 @@ def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list
                 for n, rows in enumerate(source.rows)
                 if place >= 0
             }
-        # An id that had fewer rows since its last origin waits for the next one.
+        # Left out is an id with fewer rows than step up to its next origin.
         cut = {n: end for n, end in cut.items() if _MIN_ROWS <= end <= ends[n] - step}
         ends |= cut
         earlier.append(cut)
