@@ -57,7 +57,10 @@ class Constants:
         return self.add(small, index)
 
 
-C_SIZES = {"float": 4, "int32_t": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1, "uint16_t": 2}
+C_SIZES = {
+    **{"double": 8, "float": 4, "int32_t": 4},
+    **{"int16_t": 2, "uint16_t": 2, "int8_t": 1, "uint8_t": 1},
+}
 _PLACES = (("uint8_t", 255), ("uint16_t", 65535), ("int32_t", 2**31 - 1))
 
 

@@ -53,6 +53,14 @@ def show_float(value: float) -> str:
     return f"{text}f" if set(text) & set(".en") else f"{text}.0f"
 
 
+def show_double(value: float) -> str:
+    """Return a number as C in double precision."""
+    if np.isinf(value):
+        return f"(double){show_float(value)}"
+    text = f"{value + 0.0:.17g}"
+    return text if set(text) & set(".en") else f"{text}.0"
+
+
 class _FloatWriter:
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants, self.out = layout, constants, Printer()
@@ -80,7 +88,8 @@ class _FloatWriter:
         self.width = 0
         ref = Ref(source, np.arange(source.count))
         to = self._read_at(Ref(carry, ref.index))
-        value = self._read(ref, {} if id(source) in self.layout.slots else self.scalars)
+        local = {} if id(source) in self.layout.slots else self.scalars
+        value = self._read(ref, local, is_double=carry.is_double)
         if to != value:
             braces = self.out.open_loop(carry.count, 0)
             self.out.put(f"{to} = {value};")
@@ -104,9 +113,7 @@ class _FloatWriter:
         elif s.place >= 0:
             assert s.ref is not None
             target = self._read_at(Ref(node, node.tables[s.place]))
-            value = self._read(s.ref, local)
-            if node.is_double and not s.ref.node.is_double:
-                value = f"(double){value}"
+            value = self._read(s.ref, local, is_double=node.is_double)
             if node.op == "sum":
                 self.out.put(f"{target} += {value};")
             else:
@@ -114,8 +121,7 @@ class _FloatWriter:
         elif node.op in ("sum", "max"):
             assert node.value is not None
             index = np.arange(node.count)
-            start = self._constant(node.value)
-            start = f"(double){start}" if node.is_double else start
+            start = self._constant(node.value, is_double=node.is_double)
             self.out.put(f"{self._read_at(Ref(node, index), 'i')} = {start};")
         else:
             name = f"v{len(self.out.lines)}"
@@ -138,65 +144,61 @@ class _FloatWriter:
             table = self.constants.add("float", node.tables[0], show_float)
             token = self._read_at(node.args[0], "0")
             return f"{table}[{token} * {node.count} + i]"
-        values = [self._read(ref, local) for ref in node.args]
-        if node.is_double:
-            return self._compute_double(node, values)
-        if node.op == "single":
-            return f"(float){values[0]}"
+        is_wide = node.is_double or any(ref.node.is_double for ref in node.args)
+        values = [self._read(ref, local, is_double=is_wide) for ref in node.args]
+        if node.op in ("double", "single"):
+            return values[0] if node.op == "double" else f"(float){values[0]}"
         if node.op == "pow":
-            return f"powf({values[0]}, {show_float(node.number)})"
-        return OPERATIONS[node.op][1].format(*values)
-
-    def _compute_double(self, node: StepNode, values: list[str]) -> str:
-        for place, ref in enumerate(node.args):
-            if not ref.node.is_double:
-                values[place] = f"(double){values[place]}"
-        if node.op == "double":
-            return values[0]
-        text = re.sub(r"(\w)f\(", r"\1(", OPERATIONS[node.op][1])
-        return re.sub(r"(\d)f\b", r"\1", text).format(*values)
+            text = f"powf({{}}, {(show_float, show_double)[node.is_double](node.number)})"
+        else:
+            text = OPERATIONS[node.op][1]
+        return (_to_double(text) if node.is_double else text).format(*values)
 
     def _write_product(self, node: StepNode, name: str) -> None:
         assert node.value is not None
-        self.out.put(f"float {name} = {self._constant(node.value)};")
+        kind, show = ("double", show_double) if node.is_double else ("float", show_float)
+        start = self._constant(node.value, is_double=node.is_double)
+        self.out.put(f"{kind} {name} = {start};")
         for ref, table in zip(node.args, node.tables, strict=True):
             columns = table.shape[1]
-            weights = self.constants.add("float", table, show_float)
+            weights = self.constants.add(kind, table, show)
             value = self.scalars.get(id(ref.node)) or self._read_at(ref, "j")
+            value = f"(double){value}" if node.is_double and not ref.node.is_double else value
             at = f"{columns} * i + j" if node.count > 1 else "j"
             self.out.put(f"for (j = 0; j < {columns}; j++) {name} += {weights}[{at}] * {value};")
 
     # --- operands -----------------------------------------------------------------------------
 
-    def _constant(self, values: Array) -> str:
+    def _constant(self, values: Array, *, is_double: bool) -> str:
         """Return the value of lane i."""
-        values = np.asarray(values, np.float32)
+        kind, show = ("double", show_double) if is_double else ("float", show_float)
+        values = np.asarray(values, np.float64 if is_double else np.float32)
         if (values == values[0]).all():
-            return show_float(float(values[0]))
-        return f"{self.constants.add('float', values, show_float)}[i]"
+            return show(float(values[0]))
+        return f"{self.constants.add(kind, values, show)}[i]"
 
-    def _read(self, ref: Ref, local: dict[int, str]) -> str:
-        if id(ref.node) in local and (ref.is_identity or ref.node.count == 1):
-            return local[id(ref.node)]
+    def _read(self, ref: Ref, local: dict[int, str], *, is_double: bool = False) -> str:
+        """Return the value that lane i reads, in double precision if asked for."""
         if ref.node.op == "const":
-            return self._read_constant(ref)
-        return self._read_at(ref)
+            return self._read_constant(ref, is_double=is_double)
+        is_local = id(ref.node) in local and (ref.is_identity or ref.node.count == 1)
+        text = local[id(ref.node)] if is_local else self._read_at(ref)
+        return f"(double){text}" if is_double and not ref.node.is_double else text
 
-    def _read_constant(self, ref: Ref) -> str:
+    def _read_constant(self, ref: Ref, *, is_double: bool) -> str:
         values = ref.constants
         pattern = find_pattern(ref.index)
         is_column = pattern is not None and pattern[3] == self.width != 0
         assert ref.node.value is not None
         if (values == values[0]).all() or not is_column:
-            return self._constant(values)
-        table = self.constants.add("float", ref.node.value, show_float)
+            return self._constant(values, is_double=is_double)
+        kind, show = ("double", show_double) if is_double else ("float", show_float)
+        table = self.constants.add(kind, ref.node.value, show)
         return f"{table}[{show_place(ref.index, self.constants, width=self.width)}]"
 
     def _read_at(self, ref: Ref, variable: str = "i") -> str:
         """Return the element of an array that lane ``variable`` of a reference is."""
         node = ref.node
-        if node.op == "const":
-            return f"{self.constants.add('float', ref.constants, show_float)}[{variable}]"
         array, offset = f"{node.name}[0]", node.offset
         if node.op != "input":
             slot = self.layout.slots[id(node)]
@@ -209,6 +211,12 @@ class _FloatWriter:
         if node.name == "observed":
             return f"(observed[0][{place}] ? 1.0f : 0.0f)"
         return f"{array}[{place}]"
+
+
+def _to_double(text: str) -> str:
+    """Return what an operation in single precision is in double precision."""
+    text = re.sub(r"(\w)f\(", r"\1(", text.replace("(float)", "(double)"))
+    return re.sub(r"(\d)f\b", r"\1", text)
 
 
 def _is_table(node: StepNode) -> bool:

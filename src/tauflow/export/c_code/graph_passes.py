@@ -141,7 +141,9 @@ def _cut(node: StepNode, lanes: Array) -> StepNode:
     if node.op == "linear":
         assert node.value is not None
         tables = tuple(table[lanes] for table in node.tables)
-        return StepNode("linear", len(lanes), node.args, value=node.value[lanes], tables=tables)
+        part = StepNode("linear", len(lanes), node.args, value=node.value[lanes], tables=tables)
+        part.is_double = node.is_double
+        return part
     args = tuple(ref.take(lanes) for ref in node.args)
     offset = node.offset + int(lanes[0])
     part = StepNode(node.op, len(lanes), args, node.name, offset, number=node.number)
@@ -217,7 +219,8 @@ def _fold_into_product(node: StepNode, readers: dict[int, list[Any]]) -> bool:
     """
 
     def is_free(ref: Ref) -> bool:
-        return ref.node.op == "linear" and ref.is_identity and len(readers[id(ref.node)]) == 1
+        is_product = ref.node.op == "linear" and ref.node.is_double == node.is_double
+        return is_product and ref.is_identity and len(readers[id(ref.node)]) == 1
 
     if node.op == "add" and all(is_free(ref) for ref in node.args):
         first, second = (ref.node for ref in node.args)
@@ -287,7 +290,7 @@ def _hash_nodes(nodes: list[StepNode]) -> Array:
         )
         value = b"" if node.value is None else node.value.tobytes()
         tables = tuple(table.tobytes() for table in node.tables)
-        key = (node.op, node.count, node.number, args, value, tables)
+        key = (node.op, node.count, node.number, node.is_double, args, value, tables)
         keys.append(seen.setdefault(key, len(seen)))
     return np.array(keys)
 
@@ -360,7 +363,8 @@ def _roll(
     carries: dict[int, StepNode] = {}
     for key, source in carried.items():
         ref = Ref(source, np.arange(source.count))
-        carries[key] = StepNode("carry", source.count, (ref,))
+        is_double = source.is_double or body[key].is_double
+        carries[key] = StepNode("carry", source.count, (ref,), is_double=is_double)
     for node, later in zip(body, second, strict=True):
         node.args = tuple(
             Ref(carries[before[id(next_ref.node)]], ref.index)

@@ -1,7 +1,7 @@
 """Build the graph of a step from its traced program."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -56,6 +56,8 @@ _BITWISE = ("and", "or", "bitwise_and", "bitwise_or", "bitwise_not")
 _DTYPES = (torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
 _FILLS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _MAX_RUNS = 16
+_SINGLE = ("single", "lt", "le", "eq", "isnan")
+"""Operations whose results are in single precision, whatever their operands are."""
 
 
 class GraphBuilder:
@@ -67,6 +69,7 @@ class GraphBuilder:
         self.starts: list[int] = []
         self.size = 0
         self.dtype = torch.float32
+        self.is_double = False  # what is computed now, of a step in single precision
         self.known: dict[Any, int] = {}
 
     def build(self) -> StepGraph:
@@ -106,6 +109,7 @@ class GraphBuilder:
         if name in _COPIES:
             return args[0]
         _check_dtype(target, name, sources, dtype)
+        self.is_double = dtype is torch.float64 and self.dtype is torch.float32
         if name in _CASTS:
             return self._cast(args[0], sources[0], dtype)
         if name in _FILLS:
@@ -164,7 +168,7 @@ class GraphBuilder:
         """Return the numbers of a node's lanes; of an equal one that is there already."""
         if key is None:
             key = (node.op, node.number, *((id(a.node), a.index.tobytes()) for a in node.args))
-            key = (*key, *(t.tobytes() for t in node.tables), node.count)
+            key = (*key, *(t.tobytes() for t in node.tables), node.count, node.is_double)
             key = (*key, b"" if node.value is None else node.value.tobytes())
         if key not in self.known:
             self.known[key] = self.size
@@ -211,8 +215,8 @@ class GraphBuilder:
         parts = []
         for start, stop in pairwise(bounds):
             args = tuple(self.split_runs(ids[start:stop])[0] for ids in flat)
-            is_double = op == "double" or (op != "single" and any(a.node.is_double for a in args))
-            new = StepNode(op, stop - start, args, number=number, is_double=is_double)
+            new = StepNode(op, stop - start, args, number=number)
+            new.is_double = op not in _SINGLE and self._is_any_double(args)
             parts.append(self.add(new))
         return Lanes(np.concatenate(parts).reshape(shape))
 
@@ -223,7 +227,13 @@ class GraphBuilder:
         places = [np.flatnonzero(at == node) for node in np.unique(at)]
         args = tuple(Ref(self.nodes[at[p[0]]], index[p]) for p in places)
         start = np.zeros(len(ids))
-        return self.add(StepNode("sum", len(ids), args, value=start, tables=tuple(places)))
+        new = StepNode("sum", len(ids), args, value=start, tables=tuple(places))
+        new.is_double = self._is_any_double(args)
+        return self.add(new)
+
+    def _is_any_double(self, args: Iterable[Ref]) -> bool:
+        """Whether what is computed now, or one of its operands, is in double precision."""
+        return self.is_double or any(ref.node.is_double for ref in args)
 
     def _simplify(self, op: str, a: Array, b: Array) -> Array | None:
         """Return the operand that an operation leaves as it is, if there is one."""
@@ -250,7 +260,7 @@ class GraphBuilder:
             args.append(run)
             tables.append(part)
         new = StepNode(op, len(start), tuple(args), value=start, tables=tuple(tables))
-        new.is_double = any(ref.node.is_double for ref in args)
+        new.is_double = self._is_any_double(args)
         return self.add(new)
 
     def linear_rows(self, ids: Array, matrix: Array, bias: Array) -> Array:
@@ -264,9 +274,9 @@ class GraphBuilder:
                 continue
             args.append(run)
             tables.append(np.ascontiguousarray(part))
-        return self.add(
-            StepNode("linear", len(bias), tuple(args), value=bias, tables=tuple(tables))
-        )
+        new = StepNode("linear", len(bias), tuple(args), value=bias, tables=tuple(tables))
+        new.is_double = self._is_any_double(args)
+        return self.add(new)
 
 
 def _fill_arguments(target: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

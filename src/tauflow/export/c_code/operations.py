@@ -23,8 +23,10 @@ def _gelu_tanh(x: Array) -> Array:
     return 0.5 * x * gate
 
 
-_GELU = "0.5f * {0} * (1.0f + erff({0} * 0.707106781f))"
-_GELU_TANH = "0.5f * {0} * (1.0f + tanhf(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0})))"
+_GELU = "0.5f * {0} * (1.0f + erff({0} * 0.70710678118654752f))"
+_GELU_TANH = (
+    "0.5f * {0} * (1.0f + tanhf(0.79788456080286536f * ({0} + 0.044715f * {0} * {0} * {0})))"
+)
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "add": (np.add, "{} + {}"),
