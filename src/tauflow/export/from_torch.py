@@ -58,7 +58,7 @@ def from_torch(source: nn.LSTM | nn.GRU | nn.RNN) -> SequenceModule:
             source.hidden_size,
             num_layers=source.num_layers,
             bidirectional=source.bidirectional,
-            dropout=float(source.dropout),
+            dropout=float(source.dropout) if source.num_layers > 1 else 0.0,  # as torch does
         )
     module.to(device=like.device, dtype=like.dtype)
     suffixes = ("", "_reverse") if source.bidirectional else ("",)
