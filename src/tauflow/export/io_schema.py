@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -67,14 +67,14 @@ class IOSchema:
     y: str = ""
 
     def __post_init__(self) -> None:
-        for name in _SCALES:
-            values = getattr(self, name)
-            if not all(math.isfinite(v) and (v != 0 or "mean" in name) for v in values):
-                raise ArgumentError(
-                    f"{name} must hold finite numbers{', none of them 0' * ('scale' in name)}, got "
-                    f"{list(values)}."
-                )
-        check_positive(time_scale=self.time_scale)
+        for name in ("time_unit", "y"):
+            if not isinstance(getattr(self, name), str):
+                raise ArgumentError(f"{name} must be a text, got {getattr(self, name)!r}.")
+        read: dict[str, Any] = {name: _read_names(self, name) for name in ("inputs", "outputs")}
+        read |= {name: _read_numbers(self, name) for name in _SCALES}
+        read["time_scale"] = check_positive(time_scale=self.time_scale)
+        for name, value in read.items():  # the class is frozen
+            object.__setattr__(self, name, value)
         for side in "xy":
             if len(getattr(self, f"{side}_mean")) != len(getattr(self, f"{side}_scale")):
                 raise ArgumentError(
@@ -154,9 +154,30 @@ class IOSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as data that JSON can hold."""
-        return {
-            name: v if isinstance(v, str | float) else list(v) for name, v in asdict(self).items()
-        }
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+
+def _read_names(schema: IOSchema, name: str) -> tuple[str, ...]:
+    values: object = getattr(schema, name)
+    names = tuple(values) if isinstance(values, Iterable) else (None,)
+    if isinstance(values, str) or not all(isinstance(each, str) for each in names):
+        raise ArgumentError(f"{name} must be a list of names, got {values!r}.")
+    return tuple(map(str, names))
+
+
+def _read_numbers(schema: IOSchema, name: str) -> tuple[float, ...]:
+    """Return a scale as numbers of Python, whatever held them."""
+    values, is_mean = getattr(schema, name), "mean" in name
+    try:
+        numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        numbers = torch.tensor(math.nan)
+    if numbers.ndim != 1 or not numbers.isfinite().all() or not (is_mean or numbers.all()):
+        raise ArgumentError(
+            f"{name} must hold finite numbers{', none of them 0' * (not is_mean)}, in a list, got "
+            f"{values!r}."
+        )
+    return tuple(numbers.tolist())
 
 
 def resolve_names(kind: str, names: Sequence[str], count: int) -> list[str]:

@@ -196,6 +196,14 @@ def test_wrong_arguments_are_refused(tmp_path):
         IOSchema(x_mean=[0.0], x_scale=[0.0])
     with pytest.raises(ArgumentError, match="of one length, or neither"):
         IOSchema(x_mean=[0.0])
+    for values in (0.0, [None], [[1.0]], "a", [np.nan]):
+        with pytest.raises(ArgumentError, match="x_mean must hold finite numbers, in a list"):
+            IOSchema(x_mean=values, x_scale=[1.0])
+    for names in ("ab", [1, 2], None):
+        with pytest.raises(ArgumentError, match="inputs must be a list of names"):
+            IOSchema(inputs=names)
+    with pytest.raises(ArgumentError, match="time_unit must be a text"):
+        IOSchema(time_unit=None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,6 +259,18 @@ def test_labels_of_a_table():
     with pytest.raises(ArgumentError, match="time_scale must be a number above 0"):
         IOSchema(time_scale=0.0)
     torch.testing.assert_close(labels.scaling()[0].float(), data.schema.x_mean.float())
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, list])
+def test_numbers_of_a_schema_may_be_of_any_kind(kind):
+    numbers = {"x_mean": [1, 2], "x_scale": [3.0, 0.5], "y_mean": [0], "y_scale": [2]}
+    time_scale = np.float32(60) if kind is np.array else 60
+    given = {name: kind(values) for name, values in numbers.items()}
+    schema = IOSchema(**given, time_scale=time_scale, inputs=np.array(["a", "b"]))
+    assert schema == IOSchema(**numbers, time_scale=60.0, inputs=["a", "b"])
+    data = json.loads(json.dumps(schema.to_dict()))
+    assert {name: data[name] for name in numbers} == numbers
+    assert (data["time_scale"], data["inputs"]) == (60, ["a", "b"])
 
 
 def missing_some(kind):
