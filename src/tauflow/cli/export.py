@@ -93,8 +93,6 @@ def export(
             common["calibration"] = _find_calibration(trained, calibrate, scales)
         written = to_c(loaded, out, name=name, dtype=dtype, **common)
     print_line(f"{written.path} and {written.metadata_path.name}: {written.parity}")
-    if written.hint:
-        print_line(written.hint)
 
 
 def _find_calibration(

@@ -1,6 +1,5 @@
 """Export one step of a model as plain C code."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.checks import check_one_of
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.version import VERSION
@@ -29,8 +27,8 @@ from .integer_calibration import Calibration
 from .integer_files import DTYPES, write_integer_c
 from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import check_metadata_path, make_metadata, read_metadata
-from .onnx_files import ExportResult, make_exported
-from .output_paths import check_folder_place, create_folder
+from .onnx_files import ExportResult, make_exported, write_c_folder
+from .output_paths import check_folder_place
 from .parity import (
     TOLERANCES,
     RunExported,
@@ -53,7 +51,6 @@ _ROUNDING_FACTOR, _MAX_TOLERANCE = 2.0, 1e-3
 _LARGE_INPUTS = 10.0
 _CALLS_STACK = 96
 """Bytes of stack that a step takes beside its arrays, with the functions of ``math.h``."""
-_LARGE = 16_000  # bytes of constants
 
 
 def to_c(
@@ -153,7 +150,6 @@ def to_c(
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
     code = write_float_step(graph, items, name, has_gap=fixed_dt is None)
     metadata["bytes"] = {"constants": code.flash, "stack": code.work + _CALLS_STACK}
-    metadata["hint"] = hint = describe_size(step, code.flash)
     files = make_c_sources(step, code, metadata, name=name, schema=schema, tolerance=tolerance)
     files["test_vector.csv"] = _format_test_vector(inputs, y)
     if compiler is not None:
@@ -161,10 +157,7 @@ def to_c(
             files, name, compiler, tolerance=tolerance, rounding=rounding
         )
     metadata["parity"] = parity.max_difference
-    files[f"{name}.json"] = json.dumps(metadata, indent=2) + "\n"
-    with create_folder(folder):
-        atomic_write_many({folder / file: text.encode() for file, text in files.items()})
-    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity, hint)
+    return write_c_folder(folder, name, files, metadata, parity)
 
 
 def make_runner(graph: StepGraph, items: Sequence[Item]) -> RunExported:
@@ -199,19 +192,6 @@ def _check_large_inputs(step: ExportableModel, run: RunExported, tolerance: floa
             f"what was exported differs from the model by {worst:.1e} on large inputs, more than "
             f"{tolerance:g}. Please report it with the model's options."
         )
-
-
-def describe_size(step: ExportableModel, flash: int) -> str:
-    """Return what could make a large network of few neurons smaller, or nothing."""
-    backbone = getattr(step.cells[0], "backbone", None)
-    units = getattr(step.cells[0], "backbone_units", 0) if backbone is not None else 0
-    size = step.cells[0].state_size
-    if units < 2 * size or flash < _LARGE:
-        return ""
-    return (
-        f"A backbone of width {units} makes {flash:,} B of constants of a network of width {size}; "
-        f"backbone_units={max(8, size)} makes about {flash * max(8, size) // units:,}."
-    )
 
 
 def _check_target(folder: Path, name: str, dtype: str) -> None:

@@ -1,7 +1,6 @@
 """Export one step of a model as C in integers."""
 
 import copy
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tauflow._internal.atomic_write import atomic_write_many
 from tauflow.errors import ExportError
 from tauflow.version import VERSION
 
@@ -32,8 +30,7 @@ from .integer_calibration import (
 )
 from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import make_metadata
-from .onnx_files import ExportResult, make_exported
-from .output_paths import create_folder
+from .onnx_files import ExportResult, make_exported, write_c_folder
 from .parity import Parity
 from .torch_program import trace
 
@@ -92,11 +89,8 @@ def write_integer_c(
     if compiler is not None:
         check_compiled_parity(files, name, compiler, tolerance=0.0, rounding=0.0)
     metadata["dtype"], metadata["integers"] = dtype, _describe(integers, checks)
-    files[f"{name}.json"] = json.dumps(metadata, indent=2) + "\n"
-    with create_folder(folder):
-        atomic_write_many({folder / file: text.encode() for file, text in files.items()})
     parity = Parity(checks.error, limit, len(sequences.x), max(map(len, sequences.x)))
-    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity)
+    return write_c_folder(folder, name, files, metadata, parity)
 
 
 def compile_integers(

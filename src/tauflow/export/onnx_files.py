@@ -17,7 +17,7 @@ from .exportable_model import EXPORTED_MODELS, ExportableModel
 from .io_schema import IOSchema
 from .metadata import check_metadata_path, make_metadata
 from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
-from .output_paths import check_file_place
+from .output_paths import check_file_place, create_folder
 from .parity import Parity, check_parity
 from .torch_program import trace
 
@@ -35,13 +35,11 @@ class ExportResult:
         path: the model.
         metadata_path: the JSON file beside it, or inside a folder.
         parity: how far it is from the model in Python.
-        hint: what would make it smaller, of C; often nothing.
     """
 
     path: Path
     metadata_path: Path
     parity: Parity
-    hint: str = ""
 
 
 def to_onnx(
@@ -189,6 +187,20 @@ def write_with_metadata(
     contents = {**metadata, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
     atomic_write_many({path: data, metadata_path: (json.dumps(contents, indent=2) + "\n").encode()})
     return ExportResult(path, metadata_path, parity)
+
+
+def write_c_folder(
+    folder: Path,
+    name: str,
+    files: Mapping[str, str],
+    metadata: Mapping[str, Any],
+    parity: Parity,
+) -> ExportResult:
+    """Write files of C and their description; where that fails, all stay what they were."""
+    texts = {**files, f"{name}.json": json.dumps(metadata, indent=2) + "\n"}
+    with create_folder(folder):
+        atomic_write_many({folder / file: text.encode() for file, text in texts.items()})
+    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity)
 
 
 def _describe_values(
