@@ -252,6 +252,7 @@ def make_c_sources(
         "state": size,
         "x_type": x_type,
         "x_may": "finite or NaN" if step.is_scaled else "finite",
+        "check": "",
         "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
         "notes": "\n".join(f" * {line}" for line in _describe_arguments(step, schema)),
         "columns": ", ".join(map(sanitize_comment, columns)),
@@ -265,6 +266,10 @@ def make_c_sources(
         "constants": code.constants,
         "body": code.body,
     }
+    if step.embedding is not None:
+        ids: Any = step.embedding.vocabulary
+        fields["x_may"] = f"an id below {ids}"
+        fields["check"] = templates.CHECK_TOKEN.substitute(count=ids, last=ids - 1)
     start = _generate_start(metadata["state"], fields)
     return {
         f"{name}.c": templates.SOURCE.substitute(fields) + start,

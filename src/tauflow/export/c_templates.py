@@ -126,7 +126,7 @@ int main(int argc, char **argv) {
                     wanted);
             return 1;
         }
-        for (i = 0; i < INPUTS; i++) x[0][i] = ($x_type)columns[i];
+$check        for (i = 0; i < INPUTS; i++) x[0][i] = ($x_type)columns[i];
 $reading        if (samples == 0) ${name}_start((const $x_type(*)[INPUTS])x, h[0]);
         ${name}_step($call);
         samples++;
@@ -150,6 +150,13 @@ READ_GAP = """\
             return 1;
         }
 """
+
+CHECK_TOKEN = Template("""\
+        if (!(columns[0] >= 0.0 && columns[0] < ${count}.0)) {
+            fprintf(stderr, "line %ld: the token must be an id from 0 to $last\\n", number);
+            return 1;
+        }
+""")
 
 READ_OBSERVED = """\
         bool observed[1][INPUTS];

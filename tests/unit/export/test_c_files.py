@@ -185,6 +185,18 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
         assert words in ran.stderr
 
 
+def test_ids_that_are_no_tokens_are_refused(tmp_path):
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.Elman(4, 3), 2, vocabulary=9).eval()
+    written = to_c(model, tmp_path / "c", fixed_dt=1.0)
+    assert "x must be an id below 9" in (tmp_path / "c" / "model.h").read_text()
+    program = build(written.path.parent, "main.c", "model.c", flags=(*STRICT, *SANITIZED))
+    for token, code in (("8", 0), ("0", 0), ("9", 1), ("-1", 1), ("nan", 1), ("1e30", 1)):
+        ran = subprocess.run([program], input=token, capture_output=True, text=True, check=False)
+        assert ran.returncode == code
+        assert ("line 1: the token must be an id from 0 to 8" in ran.stderr) == code
+
+
 def test_what_ends_a_line_is_not_part_of_it(layered, sanitized):
     program, outputs = sanitized(layered[1]), []
     for end in ("\n", "\r\n", " \t\n", ""):
