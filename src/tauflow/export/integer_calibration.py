@@ -56,7 +56,11 @@ class IntegerChecks:
 
 
 def read_calibration(
-    calibration: Calibration | None, step: ExportableModel, h: Array, kind: str = ""
+    calibration: Calibration | None,
+    step: ExportableModel,
+    h: Array,
+    kind: str = "",
+    scales: Sequence[Array] = (),
 ) -> tuple[CalibrationSequences, list[Array]]:
     """Return calibration data as sequences, and the targets of each if there are any.
 
@@ -65,6 +69,8 @@ def read_calibration(
         step: the model.
         h: its state before the first sample.
         kind: what the outputs are, ``"logits"`` or something else.
+        scales: mean and scale of inputs, then of outputs, or nothing. With them NaN is missing and
+            becomes the mean.
 
     Raises:
         ArgumentError: no sequence is given, or they hold NaN, or every time step is 0.
@@ -93,7 +99,8 @@ def read_calibration(
                 f"sequence, expected (T, {count}) and (T,)."
             )
     every, gaps = np.concatenate(x), np.concatenate(dt)
-    if np.isinf(every).any() or (np.isnan(every).any() and not step.observed):
+    is_missing_known = step.observed or len(scales) > 0
+    if np.isinf(every).any() or (np.isnan(every).any() and not is_missing_known):
         raise ArgumentError(
             "calibration holds inputs that are NaN or infinite. Leave those samples out, or put 0 "
             "(the mean) where one is missing, as in training."
@@ -106,7 +113,7 @@ def read_calibration(
             "those of training."
         )
     observed = [np.isfinite(v) for v in x] if step.observed else []
-    x = [np.nan_to_num(v) for v in x]
+    x = [np.where(np.isnan(v), scales[0] if len(scales) else 0.0, v) for v in x]
     starts = np.repeat(h[None], len(x), axis=0)
     targets = _to_list(calibration[2], "y") if len(calibration) == 3 else []
     _check_targets(targets, x, 1 if kind == "logits" else step.output_size)

@@ -65,7 +65,7 @@ def write_integer_c(
     if scaled and not len(schema.x_mean):
         make_exported("step", double, schema=schema, scaled=True)  # which says what is missing
     scales = [v.numpy() for v in schema.scaling()] if scaled else []
-    sequences, targets = read_calibration(calibration, step, start, schema.y)
+    sequences, targets = read_calibration(calibration, step, start, schema.y, scales)
     _warn_of_constants(sequences, schema)
     exact, h = run_exact(step, sequences, scales)
     outputs = np.concatenate(exact)
@@ -200,6 +200,7 @@ def _describe(integers: IntegerStep, checks: IntegerChecks) -> dict[str, Any]:
     return {
         "x_q": integers.io.x_q.tolist(),
         "x_zero": integers.io.x_zero.tolist(),
+        "x_missing": integers.io.pack(integers.io.x_mean).tolist(),
         "y_q": integers.io.y_q.tolist(),
         "y_zero": integers.io.y_zero.tolist(),
         "state_q": integers.state_q.tolist(),
@@ -268,9 +269,12 @@ def _describe_samples(
     y_names = [sanitize_comment(v) for v in resolve_names("y", schema.outputs, step.output_size)]
     unit = sanitize_comment(schema.time_unit) or "that of the cell's time constants"
     zeros = [f" - {int(z)}" if z > 0 else f" + {-int(z)}" if z else "" for z in io.x_zero]
+    missing = io.pack(io.x_mean)
     x_lines = [
-        f"x[{i}] = {name} * 2^{q}{zero}, rounded and saturated"
-        for i, (name, q, zero) in enumerate(zip(x_names, io.x_q, zeros, strict=True))
+        f"x[{i}] = {name} * 2^{q}{zero}, rounded and saturated; {absent} where missing"
+        for i, (name, q, zero, absent) in enumerate(
+            zip(x_names, io.x_q, zeros, missing, strict=True)
+        )
     ]
     y_lines = [
         f"{name} = (y[{i}] {'-' if zero < 0 else '+'} {int(abs(zero))}) / 2^{q}"
@@ -294,6 +298,7 @@ def _describe_samples(
         "ticks": round(np.clip(1e6 * schema.time_scale, 1, 2**32 - 1)),
         "x_scale": floats(2.0**io.x_q),
         "x_zero": floats(io.x_zero),
+        "x_missing": ", ".join(map(str, missing)),
         "y_scale": floats(2.0**-io.y_q),
         "y_zero": floats(io.y_zero),
         "x_words": "<br>".join(f"`{line}`" for line in x_lines),

@@ -43,6 +43,7 @@ void ${name}_step($arguments);
 #include <math.h>
 static const float ${name}_x_scale[$inputs] = {$x_scale};
 static const float ${name}_x_zero[$inputs] = {$x_zero};
+static const int16_t ${name}_x_missing[$inputs] = {$x_missing};
 static const float ${name}_y_scale[$outputs] = {$y_scale};
 static const float ${name}_y_zero[$outputs] = {$y_zero};
 
@@ -51,6 +52,7 @@ static inline void ${name}_pack(const float value[$inputs], int16_t x[$inputs]) 
     for (i = 0; i < $inputs; i++) {
         float v = rintf(value[i] * ${name}_x_scale[i]) - ${name}_x_zero[i];
         x[i] = (int16_t)(v > 32767.0f ? 32767.0f : v > -32768.0f ? v : -32768.0f);
+        if (isnan(value[i])) x[i] = ${name}_x_missing[i];
     }
 }
 
@@ -147,10 +149,15 @@ $observed_array        number++;
             dt.mantissa = (int16_t)columns[$inputs];
             dt.exponent = (int16_t)columns[$inputs + 1];
         } else {
-            float value[$inputs];
+            float value[$inputs], gap = (float)columns[$inputs];
+            if (!(gap >= 0.0f) || isinf(gap)) {
+                fprintf(stderr, "line %ld: the time step must be finite and not negative\\n",
+                        number);
+                return 1;
+            }
             for (i = 0; i < $inputs; i++) value[i] = (float)columns[i];
             ${name}_pack(value, x);
-            dt = ${name}_float_gap((float)columns[$inputs]);
+            dt = ${name}_float_gap(gap);
         }
 $observed_reading        ${name}_step(x, dt,$observed_call h, y);
         for (i = 0; i < $outputs; i++) {

@@ -218,6 +218,53 @@ def test_scales_of_a_table_are_folded_in_and_far_means_too(tmp_path):
     assert (np.abs(y - exact) < 0.005 * np.ptp(exact, axis=0)).all()
 
 
+@needs_cc
+def test_missing_numbers_are_the_mean_in_the_units_before_scaling(tmp_path):
+    model, schema = build("lstm"), IOSchema(x_mean=[5e3, 50.0, -3.0], x_scale=[2.0, 2.0, 0.5])
+    x, dt = samples()
+    x = x * schema.x_scale + schema.x_mean
+    written = to_c(
+        model, tmp_path / "c", dtype="int16", calibration=(x, dt), schema=schema, scaled=True
+    )
+    metadata = json.loads(written.metadata_path.read_text())["integers"]
+    assert re.search(
+        rf"x0 \* .* saturated; {metadata['x_missing'][0]} where missing",
+        (tmp_path / "c" / "model.h").read_text(),
+    )
+    missing = np.random.default_rng(1).random(x[0].shape) < 0.3
+    gaps = np.where(missing, np.nan, x[0])
+    filled = np.where(missing, schema.x_mean, x[0])
+    y = run_program(tmp_path / "c", gaps, dt[0])
+    np.testing.assert_array_equal(y, run_program(tmp_path / "c", filled, dt[0]))
+    model.rnn.return_sequences = True
+    scaled = torch.tensor((filled - schema.x_mean) / schema.x_scale)[None].float()
+    with torch.no_grad():
+        exact = model(scaled, dt=torch.tensor(dt[:1]).float())[0][0].numpy()
+    assert np.abs(y - exact).max() < 0.005 * np.ptp(exact)
+
+
+@pytest.mark.filterwarnings("ignore:time steps beyond those:UserWarning")
+@pytest.mark.parametrize("name", ["gru", "gru-d"])
+def test_calibration_with_missing_numbers_far_from_zero(name, tmp_path):
+    schema = IOSchema(x_mean=[5e3, 50.0, -3.0], x_scale=[2.0, 2.0, 0.5])
+    x, dt = samples(longest=1.0)
+    x = np.where(np.random.default_rng(1).random(x.shape) < 0.3, np.nan, x)
+    options = {"dtype": "int16", "schema": schema, "scaled": True}
+    calibration = (x * schema.x_scale + schema.x_mean, dt)
+    written = to_c(build(name), tmp_path / "c", calibration=calibration, **options)
+    assert written.parity.max_difference < 0.004
+
+
+@needs_cc
+@pytest.mark.parametrize("gap", ["nan", "-1", "inf"])
+def test_the_program_refuses_time_steps_that_are_none(gap, written):
+    program = compile_c(written("gru"), "main.c")
+    text = f"1,2,3,1\n1,2,3,{gap}\n"
+    ran = subprocess.run([program], input=text, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "line 2: the time step must be finite and not negative" in ran.stderr
+
+
 def test_the_metric_before_and_after(tmp_path):
     x, dt = samples()
     model = build("lstm")

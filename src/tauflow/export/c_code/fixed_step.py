@@ -61,17 +61,20 @@ class IOFormats:
     Args:
         x_q: (I,).
         x_zero: (I,), integers.
+        x_mean: (I,), what is read where a number is missing, NaN.
         y_q: (O,).
         y_zero: (O,), integers.
     """
 
     x_q: Array
     x_zero: Array
+    x_mean: Array
     y_q: Array
     y_zero: Array
 
     def pack(self, x: Array) -> Array:
         """Return the integers of inputs, (..., I)."""
+        x = np.where(np.isnan(x), self.x_mean, x)
         integers: Array = np.rint(x * 2.0**self.x_q) - self.x_zero
         return np.clip(integers, -32768, 32767).astype(np.int64)
 
@@ -153,7 +156,10 @@ def compile_fixed_step(
     count = sequences.x[0].shape[1]
     mean, scale = scales[:2] if scales else (np.zeros(count), np.ones(count))
     x = np.concatenate(list(sequences.x))
-    x_q, x_zero = _choose_io_formats(x.min(0), x.max(0), margin=1.1)
+    low, high = x.min(0), x.max(0)
+    if scales:  # of missing numbers the mean is read
+        low, high = np.minimum(low, mean), np.maximum(high, mean)
+    x_q, x_zero = _choose_io_formats(low, high, margin=1.1)
     x_factor = 2.0 ** (Q15 - x_q) / scale
     x_offset = (x_zero * 2.0**-x_q - mean) / scale
     y_low, y_high = outputs.min(0), outputs.max(0)
@@ -179,7 +185,7 @@ def compile_fixed_step(
 
     items = add_copies(items, needs_copy)
     ranges = _Ranges()
-    io = IOFormats(x_q, x_zero, y_q, y_zero)
+    io = IOFormats(x_q, x_zero, mean, y_q, y_zero)
     states = _run_float(items, graph.outputs, sequences, io, ranges)
     if sequences.observed and all(v.all() for v in sequences.observed):  # one day some will not be
         draw = np.random.default_rng(0).integers
