@@ -92,7 +92,7 @@ def to_c(
             ``"int8"``, which are weights of 8 bits with a scale a row, and numbers of 16 bits.
         calibration: for integers, samples that say how large numbers become: inputs (B, T, I) and
             time steps (B, T), or lists of (T, I) and (T,); a third entry, targets, adds the metric
-            before and after. In the units before scaling if ``scaled``.
+            before and after. In the units before scaling if ``scaled``, NaN where one is missing.
         tolerance: largest difference from the model; of integers as a share of the range of the
             outputs on the calibration data, by default 0.02; else by default 1e-5. Roundings add
             up in a network that does not forget: where single precision takes the model itself
