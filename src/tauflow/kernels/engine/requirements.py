@@ -1,6 +1,7 @@
 """What a backend cannot take of any cell."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -95,13 +96,24 @@ def _is_numba_installed() -> bool:
 
 @cache
 def has_numba() -> bool:
-    """Whether there are compiled loops on this machine."""
-    return find_spec("numba") is not None
+    """Whether there are compiled loops on this machine; warns if numba cannot be imported."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        from numba.core import config
+    except Exception as error:  # such as of a NumPy that it does not know
+        warnings.warn(
+            f"numba cannot be imported ({type(error).__name__}: {error}), so that nothing is "
+            "compiled.",
+            stacklevel=2,
+        )
+        return False
+    return not getattr(config, "DISABLE_JIT", False)
 
 
 def _cpu_unsupported_reason(tensors: Sequence[Tensor]) -> str | None:
     if not _is_numba_installed():
-        return "numba is not installed; pip install 'numba>=0.61'"
+        return "numba is not installed or cannot be imported; pip install 'numba>=0.61'"
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return "{us} run on the CPU"
     return None
