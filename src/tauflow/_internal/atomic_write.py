@@ -2,8 +2,9 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,6 +78,9 @@ def _open_synced(path: Path, partial: Path) -> Iterator[BinaryIO]:
     """Open a new file that is on disk when the block is through; errors name ``path``."""
     is_new = partial != path
     with add_path_to_errors(path), partial.open("xb" if is_new else "wb") as file:
+        if is_new and path.exists():
+            with suppress(OSError):  # where files have no modes
+                shutil.copymode(path, partial)
         yield file
         file.flush()
         if is_new:

@@ -103,8 +103,10 @@ def _load_plugin(name: str, load: Callable[[], object]) -> None:
             "found if it is installed, or if PYTHONPATH names its folder."
         )
         warnings.warn(_failures[name] + advice, stacklevel=2)
-    finally:
-        _finished.add(name)
+    except BaseException:  # an interrupt: the next call tries again
+        _started.discard(name)
+        raise
+    _finished.add(name)
 
 
 def _plugins_from_environment() -> dict[str, Callable[[], object]]:

@@ -98,6 +98,25 @@ def test_a_plugin_that_fails_is_told_by_its_name_and_keeps_no_other_away(
         colours["green"]
 
 
+def test_an_interrupted_plugin_is_loaded_by_the_next_call(tmp_path, monkeypatch, colours):
+    flag = tmp_path / "again"
+    write(
+        tmp_path,
+        "plug_stopped",
+        f"""
+        from pathlib import Path
+        if not Path({str(flag)!r}).exists():
+            raise KeyboardInterrupt
+        COLOURS.add("pink", 2)
+        """,
+    )
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_stopped")
+    with pytest.raises(KeyboardInterrupt):
+        colours["pink"]
+    flag.touch()
+    assert colours["pink"] == 2
+
+
 def test_a_name_that_a_plugin_gives_while_it_is_added_is_not_replaced(
     tmp_path, monkeypatch, colours
 ):

@@ -71,11 +71,15 @@ class KernelCache:
         place = self._entry_path(signature, compiled.target_context)
         if place is None:
             return
+        partial: Path | None = None
         try:
             with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+                partial = Path(file.name)
                 file.write(dumps(compiled._reduce()))
-            Path(file.name).replace(place)  # all of it or, if the process is killed, nothing
+            partial.replace(place)  # all of it or, if the process is killed, nothing
         except OSError as error:
+            if partial is not None:
+                partial.unlink(missing_ok=True)
             _warn_once(f"compiled kernels cannot be kept in {place.parent} ({error})")
 
     def flush(self) -> None:
