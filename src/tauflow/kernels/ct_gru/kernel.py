@@ -51,7 +51,7 @@ def run_ct_gru(call: KernelCall) -> tuple[Tensor, Tensor]:
     y, last = run_kernel(
         NUMBA_CT_GRU, cell.decays_first, call.mask, x, h, cell.decay_factors(call.dt), *weights
     )
-    return y, last[:, N:]
+    return y, last[:, N:].contiguous()
 
 
 @cache

@@ -42,7 +42,7 @@ def empty(*shape: int) -> Tensor:
     """Return an uninitialised float32 tensor on the CPU, on memory used before if possible."""
     size = math.prod(shape)
     if size * 4 < _MIN_BLOCK_BYTES:
-        return torch.empty(shape, dtype=torch.float32)
+        return torch.empty(shape, dtype=torch.float32, device="cpu")
     block = _take_block(size)
     entries = block[:size]
     weakref.finalize(entries, _returned_blocks.append, block).atexit = False

@@ -134,7 +134,9 @@ class TracedEngine:
 
     def _trace_step(self, *, observed: bool) -> "_StepBuffers":
         cell, B = self._cell, self._batch_size
-        x, h, dt = torch.ones(B, cell.input_size), torch.zeros(B, cell.state_size), torch.ones(B, 1)
+        like = torch.zeros((), dtype=torch.float32, device="cpu")
+        x, h = like.new_ones(B, cell.input_size), like.new_zeros(B, cell.state_size)
+        dt = like.new_ones(B, 1)
         seen = (torch.ones_like(x, dtype=torch.bool),) if observed else ()
 
         def step(h: Tensor, x: Tensor, dt: Tensor, *seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,6 +289,6 @@ def _make_zeros(*shape: int) -> Array:
 
 
 def _pack_affine(slope: Tensor | None, offset: Tensor | None, size: int) -> Array:
-    a = torch.ones(size) if slope is None else slope.detach()
-    b = torch.zeros(size) if offset is None else offset.detach()
-    return torch.stack((a, b)).numpy()
+    a = np.ones(size, np.float32) if slope is None else slope.detach().numpy()
+    b = np.zeros(size, np.float32) if offset is None else offset.detach().numpy()
+    return np.stack((a, b))

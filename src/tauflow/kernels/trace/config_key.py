@@ -80,10 +80,13 @@ def make_config_key(cell: AbstractCell) -> ConfigKey:
     return ConfigKey(tuple(parts), has_user_code)
 
 
-@lru_cache(maxsize=1024)
 def _is_library(value: Any) -> bool:
     """Whether a function or class is of PyTorch, of this library or of Python itself."""
-    name = str(getattr(value, "__module__", ""))
+    return _is_library_module(str(getattr(value, "__module__", "")))
+
+
+@lru_cache(maxsize=1024)
+def _is_library_module(name: str) -> bool:
     return name.partition(".")[0] in _LIBRARIES or name in _STANDARD
 
 

@@ -163,7 +163,8 @@ def _to_plain_tensor(tensor: Tensor) -> Tensor:
     strides = tensor.stride() if lower.is_non_overlapping(tensor) else None
     if strides is None:
         return tensor.as_subclass(Tensor).float().resolve_neg().contiguous()
-    return torch.empty_strided(tensor.shape, strides).copy_(tensor)
+    plain = torch.empty_strided(tensor.shape, strides, dtype=torch.float32, device="cpu")
+    return plain.copy_(tensor)
 
 
 Kind = Literal["forward", "backward", "saving", "reading"]

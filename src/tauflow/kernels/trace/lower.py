@@ -292,7 +292,7 @@ def _register_leaves(
     needs_input_grad: Sequence[bool],
 ) -> tuple[list[Register], tuple[list[Tensor], list[Tensor]]]:
     """Make leaves of a trace, and return the places of those given."""
-    own_leaves = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in inputs]
+    own_leaves = [torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu") for tensor in inputs]
     others = [_make_strided_zeros(tensor) for tensor in captured]
     for leaf, want in zip([*own_leaves, *others], needs_input_grad, strict=bool(needs_input_grad)):
         leaf.requires_grad_(want)
@@ -305,8 +305,9 @@ def _register_leaves(
 def _make_strided_zeros(tensor: Tensor) -> Tensor:
     """Return a tensor of the same strides on new memory."""
     if is_non_overlapping(tensor):
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
-    return torch.zeros(tensor.shape, dtype=tensor.dtype)
+        strides, dtype = tensor.stride(), tensor.dtype
+        return torch.empty_strided(tensor.shape, strides, dtype=dtype, device="cpu").zero_()
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def is_non_overlapping(tensor: Tensor) -> bool:

@@ -174,7 +174,7 @@ POINTWISE_RULES: dict[Any, PointwiseRule] = {
     aten.silu: lambda emit, a: emit(c.MUL, a, emit(c.SIGMOID, a)),
     aten.silu_backward: _silu_backward,
     aten.gelu: lambda emit, a, *, approximate="none": _require_usual(
-        approximate == "none", "exact c.GELU", emit(c.GELU, a)
+        approximate == "none", "exact gelu", emit(c.GELU, a)
     ),
     aten.abs: _unary(c.ABS),
     aten.sqrt: _unary(c.SQRT),

@@ -129,8 +129,9 @@ def run_traced_steps(call: KernelCall) -> tuple[Tensor, Tensor]:
 def _find_operator_unsupported_reason(number: int) -> str | None:
     """Return why the traced step of a cell cannot be an operator of a compiler."""
     cell = find_cell(number)
-    x, dt = torch.zeros(1, 1, cell.input_size), torch.ones(1, 1, 1)
-    call = KernelCall(cell, x, torch.zeros(1, cell.state_size), dt)
+    like = torch.zeros((), dtype=torch.float32, device="cpu")
+    x, dt = like.new_zeros(1, 1, cell.input_size), like.new_ones(1, 1, 1)
+    call = KernelCall(cell, x, like.new_zeros(1, cell.state_size), dt)
     with torch.enable_grad():
         return INTERPRETER_TRACES.unsupported_reason(call, (False, 1, "operator"), _prepare_fixed)
 
