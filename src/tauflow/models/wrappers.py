@@ -249,8 +249,8 @@ class Calibrated(AbstractModelWrapper):
         wanted = 1 if self.task == "binary" or logits.shape[-1] == 2 else logits.shape[-1]
         if self._num_curves != wanted:
             raise ArgumentError(
-                f"Calibrated: {self._num_curves} curves for {logits.shape[-1]} logits of "
-                f"task={self.task!r}, which take {wanted}."
+                f"Calibrated: {format_count(self._num_curves, 'curve')} for "
+                f"{format_count(logits.shape[-1], 'logit')} of task={self.task!r}. Give {wanted}."
             )
         curves = [getattr(self, f"curve_{number}").to(logits) for number in range(self._num_curves)]
         if self.task == "binary":

@@ -63,12 +63,14 @@ def check_finite_states(
             "Scale or normalise the inputs, between layers too, choose a larger unit of time, or "
             "give shorter sequences."
         )
-    share = f"at least {gap / limit:.3g} times as many" if limit > 0 else "more"
+    more_substeps = "more substeps"
+    if limit > 0:
+        more_substeps = f"at least {gap / limit:.3g} times as many substeps"
     raise NonFiniteError(
         f"{what}, whose time step of {gap:g} at step {step} is longer than its solver's steps can "
         f"follow: they are stable up to a time step of {limit:.3g} (substeps times the solver's "
         "limit, over the largest rate). "
-        f"Choose a larger unit of time, {share} substeps, or an adaptive solver where the cell has "
+        f"Choose a larger unit of time, {more_substeps}, or an adaptive solver where the cell has "
         "one."
     )
 

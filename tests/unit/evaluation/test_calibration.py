@@ -79,7 +79,7 @@ def test_a_single_logit_is_calibrated_alike():
 )
 def test_as_many_curves_as_are_used(task, logits, curves):
     model = Calibrated(Readout(), task, curves=[[[0.0, 1.0], [0.1, 0.9]]] * curves)
-    with pytest.raises(ArgumentError, match=rf"{curves} curves for {logits} logits of task="):
+    with pytest.raises(ArgumentError, match=rf"{curves} curves? for {logits} logits of task="):
         model.correct(torch.zeros(4, logits))
 
 
