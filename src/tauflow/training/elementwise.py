@@ -71,6 +71,7 @@ def select_entries(
                 "Drop y_mask, or return a prediction per step."
             )
     if mark_unknown and valid is not None and valid.ndim > len(shape):
+        y = y if y.is_floating_point() else y.to(prediction.dtype)  # integers have no NaN
         y = y.masked_fill(~valid, torch.nan)
         valid = valid.any(-1) if len(shape) == 2 else None
     if valid is None:
@@ -317,7 +318,9 @@ class Score:
 
 def get_valid_targets(batch: SequenceBatch) -> Tensor:
     """Return the targets that count, as far as can be told without predictions."""
-    y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
+    y, valid = batch.y, batch.sequence_target_mask
+    if valid is None:
+        valid = batch.mask if batch.y_mask is None else batch.y_mask
     # A target per sequence has no step axis for a mask to select from.
     return y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
 

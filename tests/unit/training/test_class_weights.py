@@ -118,6 +118,16 @@ def test_balanced_weights_are_those_of_scikit_learn(per_step, single):
     assert compute_class_weights(data, 4) == pytest.approx([*expected, 1.0, 1.0])
 
 
+def test_balanced_weights_of_labels_count_the_known_ones():
+    generator = torch.Generator().manual_seed(5)
+    y = (torch.rand(40, 2, generator=generator) < 0.8).float()
+    known = torch.rand(40, 1, 2, generator=generator) < 0.5
+    data = SequenceBatch(torch.zeros(40, 5, 1), y.where(known[:, 0], torch.nan), y_mask=known)
+    counting = y[known[:, 0]].numpy()
+    expected = compute_class_weight("balanced", classes=np.arange(2), y=counting)
+    assert compute_class_weights(data, 2) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("loss", "outputs"), [("cross_entropy", 2), ("bce", 1)])
 def test_a_recipe_balances_classes_by_the_training_split(loss, outputs):
     generator = torch.Generator().manual_seed(4)

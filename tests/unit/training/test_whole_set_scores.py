@@ -241,6 +241,28 @@ def test_a_part_of_one_class_is_refused_before_training(part):
         train(Linear(1, 1), **parts, loss="bce", metric="binary_auroc", recipe=recipe)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("name", [name for name in SKLEARN if f"binary_{name}" in METRICS])
+def test_labels_of_sequences_that_are_not_known_are_left_out(name, dtype):
+    draw = torch.Generator().manual_seed(7)
+    logits, y = torch.randn(40, 1, 2, generator=draw), torch.randint(2, (40, 2), generator=draw)
+    known = torch.rand(40, 2, generator=draw) < 0.6
+    unknown = torch.nan if dtype.is_floating_point else -100
+    data = SequenceBatch(logits, y.to(dtype).where(known, unknown), y_mask=known[:, None])
+    expected = [SKLEARN[name](y[k, i], logits[k, 0, i]) for i, k in enumerate(known.T)]
+    entries = METRICS[f"binary_{name}"].whole is None  # whose mean is of all labels
+    weights = known.sum(0).numpy() if entries else None
+    score = evaluate(Answer(), data, metric=f"binary_{name}")
+    assert score == pytest.approx(np.average(expected, weights=weights))
+
+
+def test_labels_that_are_not_known_are_no_negatives():
+    known = torch.arange(6)[:, None, None] < 3
+    data = SequenceBatch(torch.zeros(6, 4, 2), known[:, 0].float(), y_mask=known)
+    with pytest.raises(DataError, match="targets of the evaluated data are all positive"):
+        evaluate(Answer(), data, metric="binary_auroc")
+
+
 def test_a_score_is_of_entries_or_of_all():
     with pytest.raises(ArgumentError, match="give either compare"):
         Score("neither", "values")
