@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .inference import Series, ZeroShotAnswer, are_whole, forecast, gather_members
+from .inference import Series, ZeroShotAnswer, are_whole, cut_context, forecast, gather_members
 from .network import QUANTILE_LEVELS, ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -25,7 +25,7 @@ _RIDGE, _FOLDS = 0.3, 5
 
 
 class Origin(NamedTuple):
-    """A member up to some time: its place in the table, and what came before and after."""
+    """A member at some time: its place in the table, what is read before, and what came after."""
 
     member: int
     t: Floats
@@ -57,8 +57,9 @@ class Blend:
 
     def apply(self, series: Series, q: Floats, answer: ZeroShotAnswer) -> Floats:
         """Return blended quantiles, (Q, 9), for the zero-shot answer to a series at times q."""
-        (_, y), quantiles = series, answer.quantiles
-        pulls = _list_pulls(series, q, answer, self.middle, self.gap)
+        past, quantiles = cut_context(series), answer.quantiles
+        _, y = past
+        pulls = _list_pulls(past, q, answer, self.middle, self.gap)
         around = self.widening * (quantiles - quantiles[:, MIDDLE, None])
         widened: Floats = (y[-1] + pulls @ self.weights)[:, None] + around
         return np.maximum(widened, 0.0) if y.min() >= 0 else widened
@@ -163,7 +164,7 @@ def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
         n = max(int(len(t) * rng.uniform(0.4, 0.8)), min(_FEWEST_BEFORE, len(t) - 1))
         if 0 < n < len(t):
             after = slice(n, n + _TARGETS)
-            chosen[place, n] = Origin(place, t[:n], y[:n], t[after], y[after])
+            chosen[place, n] = Origin(place, *cut_context((t[:n], y[:n])), t[after], y[after])
     return list(chosen.values())
 
 

@@ -31,6 +31,12 @@ class ZeroShotAnswer(NamedTuple):
     regression: Floats
 
 
+def cut_context(series: Series) -> Series:
+    """Return the last points of a series, which are read."""
+    t, y = series
+    return t[-MAX_CONTEXT:], y[-MAX_CONTEXT:]
+
+
 def gather_members(
     members: Sequence[Series], series_members: Sequence[int] | None = None
 ) -> Population:
@@ -40,7 +46,7 @@ def gather_members(
 
     Args:
         members: those with values.
-        own: of each series that is to be forecast, which member it is itself, or -1.
+        series_members: of each series that is to be forecast, which member it is itself, or -1.
     """
     width = min(max(len(t) for t, _ in members), MEMBER_POINTS)
     most = int(np.clip(MAX_POINTS // width, 1, MAX_MEMBERS))
@@ -98,13 +104,14 @@ def forecast(
     answers: list[ZeroShotAnswer] = [
         ZeroShotAnswer(np.empty((len(q), len(QUANTILE_LEVELS))), np.empty(len(q))) for q in queries
     ]
-    lengths = np.array([min(len(t), MAX_CONTEXT) for t, _ in contexts])
+    contexts = [cut_context(series) for series in contexts]
+    lengths = np.array([len(t) for t, _ in contexts])
     asked = np.array([len(q) for q in queries])
     for points in np.unique(lengths):
         rows = np.flatnonzero(lengths == points)
         rows = rows[np.argsort(asked[rows], kind="stable")]
         for part in _split(rows, asked):
-            t, y = (np.stack([contexts[i][k][-points:] for i in part]) for k in (0, 1))
+            t, y = (np.stack([contexts[i][k] for i in part]) for k in (0, 1))
             width = asked[part].max()
             q = np.stack([np.pad(queries[i], (0, width - asked[i]), mode="edge") for i in part])
             others = None

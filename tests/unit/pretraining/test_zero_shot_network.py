@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.pretraining.blend import fit_blend, fit_least_deviations, fit_widths
+from tauflow.pretraining.blend import (
+    Blend,
+    draw_origins,
+    fit_blend,
+    fit_least_deviations,
+    fit_widths,
+)
 from tauflow.pretraining.features import FORECASTS, compute_features
 from tauflow.pretraining.finetune import fine_tune
 from tauflow.pretraining.inference import ZeroShotAnswer, forecast_quantiles, gather_members
@@ -150,6 +156,20 @@ def test_a_blend_is_no_worse_than_the_last_value_where_it_was_fitted(network):
     assert min(blend.errors.values()) < 0.85 * blend.errors["last value"]
     assert blend.widening > 0
     assert fit_blend(network, people[:19]) is None
+
+
+def test_a_blend_reads_the_last_values_as_the_network_does():
+    t, rng = np.arange(1300.0), np.random.default_rng(0)
+    y, q = rng.normal(5, 1, 1300), np.array([1300.0])
+    changed = np.where(t < 1300 - 1024, -500, y)
+    around = ZeroShotAnswer(np.linspace(-1, 1, 9)[None], np.ones(1))
+    mean_of_past = Blend(np.eye(1, 12, 2)[0], 1.0, 0.0, 1.0, {})
+    np.testing.assert_array_equal(
+        mean_of_past.apply((t, changed), q, around), mean_of_past.apply((t, y), q, around)
+    )
+    long = draw_origins([(np.arange(3000.0), np.arange(3000.0))])
+    assert {len(origin.t) for origin in long} == {1024}
+    assert all(origin.y[-1] == origin.target[0] - 1 for origin in long)
 
 
 def test_a_simple_forecast_is_taken_alone_where_it_is_clearly_best_on_other_ids(network):
