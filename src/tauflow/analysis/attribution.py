@@ -105,7 +105,8 @@ def integrated_gradients(
     check_positive(tolerance=tolerance)
     check_at_least(1, max_steps=max_steps)
     x = batch.x.detach()
-    is_measured = batch.valid.unsqueeze(-1) if batch.observed is None else batch.observed
+    is_measured = batch.valid.unsqueeze(-1)
+    is_measured = is_measured if batch.observed is None else is_measured & batch.observed
     moving = is_measured if inputs is None else is_measured & inputs.to(is_measured.device)
     difference = torch.where(moving, x - baseline, torch.zeros_like(x))
     start = x - difference

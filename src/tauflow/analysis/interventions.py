@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_finite, shape_error
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract_checks import call_update_gate
 from tauflow.errors import ArgumentError
 
 from .flow import visited_states
@@ -59,9 +61,10 @@ class _LesionedCell(AbstractCell):
         features = () if observed is None else (observed,)
         return self._hold(self.cell.step(x, self._hold(h), dt, *features))
 
-    def update_gate(self, x: Tensor, h: Tensor) -> Tensor:
-        """That of the cell."""
-        return self.cell.update_gate(x, h)
+    def update_gate(self, x: Tensor, h: Tensor, dt: Tensor | None = None) -> Tensor:
+        """That of the cell, from a state with the neurons held."""
+        dt = torch.ones_like(x[..., :1]) if dt is None else dt
+        return call_update_gate(self.cell, x, self._hold(h), dt)
 
     def readout(self, h: Tensor) -> Tensor:
         """That of the cell."""
@@ -108,7 +111,6 @@ def lesion(
             the model has no sequence module of one direction.
     """
     check_finite(value=value)
-    neurons = [neurons] if isinstance(neurons, int) else neurons
     lesioned = copy.deepcopy(model)
     module = unwrap_forward_module("lesion", lesioned, takes_cells=False)
     if not 0 <= layer < module.num_layers:
@@ -116,18 +118,17 @@ def lesion(
             f"lesion: layer={layer}, but the module has {module.num_layers}, counted from 0."
         )
     cell = module.each_cell[layer]
-    entries = _find_entries(cell, neurons, parts)
+    entries = _find_entries(cell, np.atleast_1d(neurons).tolist(), parts)
     held = _LesionedCell(cell, entries, value).train(cell.training)
     module.cells._modules[str(layer)] = held  # of a copy, past what fixes its parts
     return lesioned
 
 
-def _find_entries(
-    cell: AbstractCell, neurons: Sequence[int], parts: Sequence[str] | None
-) -> Tensor:
+def _find_entries(cell: AbstractCell, chosen: Sequence[int], parts: Sequence[str] | None) -> Tensor:
     """Return which entries of the state belong to some neurons, bool (S,)."""
+    while isinstance(cell, _LesionedCell):
+        cell = cell.cell
     name, size = type(cell).__name__, cell.hidden_size
-    chosen = list(neurons)
     if not chosen or not all(0 <= neuron < size for neuron in chosen):
         raise ArgumentError(
             f"lesion: neurons={chosen}, but {name} has the neurons 0 to {size - 1}. Choose at "

@@ -60,6 +60,20 @@ def test_contributions_add_up_to_the_difference_of_the_outputs(cell):
     assert (attribution.values[~mask] == 0).all()
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_padding_contributes_nothing_whatever_stands_there(marked):
+    """Also where ``observed`` is true there, as it is of columns that are always measured."""
+    x, weights = torch.tensor([[[2.0], [3.0], [torch.nan]]]), torch.tensor([[1.0], [-2.0], [9.0]])
+    mask = torch.tensor([[True, True, False]])
+    observed = torch.ones_like(x, dtype=torch.bool) if marked else None
+
+    def answer(b):
+        return (b.x.where(b.mask[..., None], 0.0) * weights).sum((1, 2))
+
+    values = integrated_gradients(answer, batch_of(x, observed, mask)).values
+    torch.testing.assert_close(values, torch.tensor([[[2.0], [-6.0], [0.0]]]))
+
+
 def test_a_steep_path_takes_more_steps_or_is_reported():
     batch = batch_of(torch.ones(1, 1, 1))
 

@@ -8,7 +8,7 @@ from scipy.special import expit
 from torch import nn
 
 import tauflow
-from tauflow.analysis import Flow, as_flow, find_fixed_points
+from tauflow.analysis import Flow, as_flow, find_fixed_points, lesion
 from tauflow.cells import AbstractCell, HiPPOCell, LSTMCell, PhasedLSTMCell
 from tauflow.errors import ArgumentError
 
@@ -42,6 +42,14 @@ def test_the_gate_of_a_gru_is_that_of_the_gap(dt):
     np.testing.assert_allclose(flow.gate(h), gate, rtol=1e-10)
     pull = np.linalg.norm(target - h.numpy(), axis=1) / dt
     np.testing.assert_allclose(flow.open_speed(h), pull, rtol=1e-6)
+
+
+def test_the_gate_of_a_lesioned_gru_is_that_of_the_gap_from_where_it_is_held():
+    gru, h = gru_shut_at_long_gaps(), cloud(N, count=5, scale=0.5)
+    held = h.clone()
+    held[:, 1] = 0.3
+    gate = as_flow(lesion(gru, 1, value=0.3), dt=4.0).gate(h)
+    np.testing.assert_allclose(gate, gru_target(gru.cell, held, 4.0)[0], rtol=1e-10)
 
 
 @pytest.mark.parametrize("dt", [6.0, 40.0])

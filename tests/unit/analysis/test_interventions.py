@@ -1,5 +1,6 @@
 """Lesions of neurons and displacements of states, against networks written out by hand."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +67,15 @@ def test_lesions_of_an_upper_layer_leave_the_lower_one_alone():
     torch.testing.assert_close(silent[..., :N], intact[..., :N])
     assert silent[..., N].eq(0).all()
     assert intact[..., N].ne(0).all()
+
+
+def test_neurons_are_silenced_one_after_the_other():
+    rnn = build("lstm")
+    x, _ = sequences()
+    both = lesion(lesion(rnn, np.int64(SILENT[0])), SILENT[1:])
+    torch.testing.assert_close(both(x), lesion(rnn, SILENT)(x), rtol=0, atol=0)
+    with pytest.raises(ArgumentError, match="the state of GRUDCell has the parts"):
+        lesion(lesion(build("gru-d"), 0, parts=["h"]), 1)
 
 
 def test_fixed_points_of_a_lesioned_flow_are_those_of_the_other_neurons():
