@@ -21,10 +21,10 @@ from tauflow.data.imputation import impute_with_indicators
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.plotting.palette import report_style
-from tauflow.tabular.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT
 from tauflow.tabular.prediction_columns import check_distinct_columns
 from tauflow.tabular.schema import Schema
-from tauflow.tabular.transform import NewTable
+from tauflow.tabular.transform import NewTable, list_indicator_features
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.objectives import AnyScore
@@ -172,10 +172,15 @@ class Explainer:
         """Return the same for some of the ids, by default all.
 
         Raises:
+            ArgumentError: ids are given, and there are none.
             UnknownNameError: there is no such id.
         """
         if ids is None:
             return self
+        if len(ids) == 0:
+            raise ArgumentError(
+                "ids are empty. Name one at least, or leave them out to explain all."
+            )
         sequences = self.new_table.sequences
         wanted = {check_one_of(sequences.ids, id=str(id_)) for id_ in ids}
         chosen = sequences.select(np.array([id_ in wanted for id_ in sequences.ids]))
@@ -247,7 +252,7 @@ class Explainer:
     @cached_property
     def _groups(self) -> dict[str, list[int]]:
         """The inputs of each feature."""
-        return group_inputs(self.schema, self.schema.inputs[: self.new_table.x.shape[1]])
+        return group_inputs(self.schema)
 
     def _make_answer(self, chosen: Tensor) -> Answer:
         """Return the function that gives one output of each sequence; (B,), or (1,) of copies."""
@@ -321,20 +326,26 @@ class Explainer:
         return values, ~np.isnan(values)
 
 
-def group_inputs(schema: Schema, names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the inputs of each feature, of those with these names.
+def group_inputs(schema: Schema, *, with_indicators: bool = False) -> dict[str, list[int]]:
+    """Return the inputs of each feature.
 
     Those that say how far ahead the rows to predict are belong to no feature.
+
+    Args:
+        schema: fitted.
+        with_indicators: whether those that say where a feature was measured belong to it.
     """
     owners = {
         CATEGORY_NAME_FORMAT.format(name, text): name
         for name, texts in schema.categories
         for text in texts
     }
-    groups: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        if not name.startswith(LEAD_TIME_INPUT) or name in (schema.features or ()):
-            groups.setdefault(owners.get(name, name), []).append(place)
+    count, groups = len(schema.list_columns()), dict[str, list[int]]()
+    for place, name in enumerate(schema.inputs[:count]):
+        groups.setdefault(owners.get(name, name), []).append(place)
+    for place in list_indicator_features(schema, count) if with_indicators else ():
+        indicator = INDICATOR_NAME_FORMAT.format(schema.inputs[place])
+        groups[schema.inputs[place]].append(schema.inputs.index(indicator, count))
     return groups
 
 
@@ -359,11 +370,7 @@ def compute_permutation_importance(
             f"{predictor.card.name!r} has "
             f"{len(schema.inputs)}: {', '.join(schema.inputs)}. Read it with the same options."
         )
-    groups = group_inputs(schema, schema.inputs)
-    for place, name in enumerate(schema.inputs):
-        if (owner := name.removesuffix(INDICATOR_NAME_FORMAT.format(""))) != name:
-            groups[owner].append(place)
-            del groups[name]
+    groups = group_inputs(schema, with_indicators=True)
     model, score = predictor.model, predictor.card.metric if metric is None else metric
     if schema.y_scale is not None and not schema.labels:
         model = _Unscaled(predictor.model, schema)

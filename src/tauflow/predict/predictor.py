@@ -272,8 +272,8 @@ class Predictor:
             decimal: see :meth:`predict`.
 
         Raises:
-            ArgumentError: there are several values to predict, and ``output`` names none; or as for
-                :meth:`predict`.
+            ArgumentError: there are several values to predict, and ``output`` names none; ``ids``
+                are empty; or as for :meth:`predict`.
             UnknownNameError: there is no such method, output or id.
         """
         from .explanation import Explainer

@@ -92,6 +92,20 @@ def test_the_planted_feature_and_time_are_found(table):
     assert (importance.query("feature == 'sex'")["importance"] == 0).all()
 
 
+def test_a_column_may_have_the_name_of_an_indicator():
+    """``a`` is always measured, so that no input says where; ``c`` is no column."""
+    table = visits().drop(columns="ill")
+    table["a"] = table["a"].fillna(0.0)
+    draw = np.random.default_rng(1)
+    table["a measured"], table["c measured"] = draw.normal(size=(2, len(table)))
+    data = from_table(table, target="y", missing="inputs", **SAID)
+    predictor = Predictor.from_data(FirstValue(data), data)
+    importance = predictor.permutation_importance(data.test, metric="rmse").set_index("feature")
+    assert set(importance.index) == {"a", "a measured", "b", "c measured", "age", "sex"}
+    assert importance["importance"]["a"] == importance["importance"]["c measured"] == 0
+    assert importance["importance"]["a measured"] != 0
+
+
 def test_contributions_add_up_in_the_unit_of_the_table(table, trained):
     explanation = trained["y"].explain(table)
     total = explanation.values.groupby("patient")["attribution"].sum()
@@ -203,5 +217,7 @@ def test_bad_input_is_named(table, trained):
         trained["ill"].explain(table, output="maybe")
     with pytest.raises(UnknownNameError, match="id"):
         trained["ill"].explain(table, ids=["absent"])
+    with pytest.raises(ArgumentError, match="ids are empty"):
+        trained["ill"].explain(table, ids=[])
     with pytest.raises(ArgumentError, match="a predictor of a table and a SequenceBatch"):
         trained["y"].permutation_importance(table)
