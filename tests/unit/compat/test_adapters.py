@@ -98,6 +98,24 @@ def test_a_forecaster_of_sktime():
         SktimeForecaster(model).fit(y, fh=[0, 1])
 
 
+@pytest.mark.parametrize("update_params", [False, True])
+def test_a_forecaster_of_sktime_goes_on_from_new_data(update_params):
+    pytest.importorskip("sktime")
+    import pandas as pd
+
+    from tauflow.compat.sktime import SktimeForecaster
+
+    y = pd.Series(np.sin(np.arange(50) * np.pi / 6) + 0.05 * np.arange(50))
+    model = SequenceForecaster(model="gru", hidden_size=4, epochs=1, random_state=0)
+    forecaster = SktimeForecaster(model).fit(y[:40], fh=[1, 2])
+    forecaster.update(y[40:45], update_params=False)
+    predictions = forecaster.update(y[45:], update_params=update_params).predict()
+    columns = y.to_numpy()[:, None]
+    model.set_params(horizon=2).fit(columns if update_params else columns[:40])
+    assert list(predictions.index) == [50, 51]
+    np.testing.assert_allclose(predictions.to_numpy(), model.predict(columns).ravel(), rtol=1e-6)
+
+
 def test_a_classifier_of_aeon_takes_unequal_lengths():
     pytest.importorskip("aeon")
     from tauflow.compat.aeon import AeonClassifier

@@ -20,6 +20,7 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
     """:class:`~tauflow.estimators.SequenceForecaster` as a forecaster of sktime.
 
     One series of one or several variables, evenly sampled; the last entry of ``fh`` is its horizon.
+    After ``update`` it forecasts from the new data, and is fitted anew if ``update_params``.
     Exogenous variables are not used. For irregular times, several series at once and intervals use
     the estimator itself.
 
@@ -38,6 +39,7 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
         "capability:exogenous": False,
         "capability:missing_values": True,
         "capability:insample": False,
+        "capability:update": True,
     }
 
     def __init__(self, estimator: SequenceForecaster | None = None) -> None:
@@ -51,6 +53,15 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
         chosen.set_params(horizon=max(steps))
         self.history_ = y
         self.estimator_ = chosen.fit(y.to_numpy(dtype="float64"))
+        return self
+
+    def _update(self, y: Any, X: Any = None, update_params: bool = True) -> "SktimeForecaster":
+        from sktime.datatypes import update_data
+
+        history = update_data(self.history_, y)
+        if update_params:
+            return self._fit(history, X, self.fh)
+        self.history_ = history
         return self
 
     def _predict(self, fh: Any, X: Any) -> Any:
