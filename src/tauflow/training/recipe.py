@@ -286,6 +286,13 @@ class Recipe:
         stage = (epoch - 1) // self.curriculum_epochs
         return self.curriculum[stage] if stage < len(self.curriculum) else None
 
+    def begins_stage(self, epoch: int) -> bool:
+        """Return whether an epoch, from 1, is the first of a further stage, or after the last."""
+        if self.curriculum is None or self.curriculum_epochs is None:
+            return False
+        stage, epochs_before = divmod(epoch - 1, self.curriculum_epochs)
+        return epochs_before == 0 and 0 < stage <= len(self.curriculum)
+
     def with_changes(self, changes: Mapping[str, Any]) -> "Recipe":
         """Return a recipe with other values of some fields, as read from TOML or JSON.
 

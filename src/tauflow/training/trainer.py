@@ -145,8 +145,7 @@ class Trainer:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.epoch = epoch
         self.model.train()
-        length = self.recipe.get_stage_length
-        if epoch > 1 and length(epoch) != length(epoch - 1):  # another stage of the curriculum
+        if self.recipe.begins_stage(epoch):
             self.reset_optimizer()
         total = divisors = 0.0
         for number, rows in enumerate(self.batches(epoch), start=1):

@@ -4,7 +4,7 @@ from tiny_training_task import Affine, TinyModel, tiny_model, tiny_splits
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.training import Recipe, train
+from tauflow.training import Callback, Recipe, train
 
 STAGES = Recipe(curriculum=(2, 4), curriculum_epochs=3, epochs=8, lr=0.02, batch_size=8)
 
@@ -35,6 +35,20 @@ def test_training_sees_beginnings_and_evaluation_whole_sequences():
     fit(model, STAGES)
     assert model.lengths[True] == [2] * 9 + [4] * 9 + [5] * 6  # three batches an epoch
     assert set(model.lengths[False]) == {5}
+
+
+@pytest.mark.parametrize("stages", [(2, 4), (2, 2), (5, 5)])
+def test_each_stage_has_an_optimizer(stages):
+    """Also where stages are as long as the one before, or as the sequences."""
+    recipe = Recipe(curriculum=stages, curriculum_epochs=2, epochs=7, batch_size=8, select="last")
+    counts = []
+
+    class Count(Callback):
+        def on_epoch(self, trainer):
+            counts.append(int(next(iter(trainer.optimizer.state.values()))["step"]))
+
+    fit(tiny_model(), recipe, callbacks=[Count()])
+    assert counts == [3, 6, 3, 6, 3, 6, 9]  # three batches an epoch
 
 
 def test_a_stage_begins_with_a_new_optimizer():
