@@ -302,8 +302,11 @@ def _describe_class_weights(recipe: Recipe, data: TaskData) -> tuple[str, ...]:
     """Return what balanced class weights are."""
     if not isinstance(recipe.class_weights, str) or data.card.task == "regress":
         return ()
-    classes = max(2, data.card.target_size)
-    names = data.card.targets if data.card.target_size > 1 else ()
+    card = data.card
+    has_labels = card.task == "binary" and card.target_size > 1
+    classes = card.target_size if card.task == "classify" else 2
+    names = card.targets if card.task == "classify" else ()
     weights = compute_class_weights(data.train, classes)
     named = zip(names or map(str, range(classes)), weights, strict=True)
-    return (f"Class weights: {', '.join(f'{weight:.4g} for {name!r}' for name, weight in named)}.",)
+    text = ", ".join(f"{weight:.4g} for {name!r}" for name, weight in named)
+    return (f"Class weights: {text}{', the same for all labels' if has_labels else ''}.",)

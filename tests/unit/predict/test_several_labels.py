@@ -1,5 +1,7 @@
 """Tables with several targets of two classes each: read, trained on, scored and predicted."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,8 +162,12 @@ def test_the_command_line_trains_and_predicts(tmp_path, monkeypatch):
     visits().to_csv("visits.csv", index=False)
     words = ["run", "--csv", "visits.csv", "--id", "id", "--time", "hour", "--target"]
     words += ["died,ward", "--model", "gru", "--epochs", "2", "--ensemble", "2"]
-    result = CliRunner().invoke(app, [*words, "--metric", "auroc"])
+    more = ["--metric", "auroc", "--set", "recipe.class_weights=balanced"]
+    result = CliRunner().invoke(app, [*words, *more])
     assert result.exit_code == 0, result.output
+    weights = r"Class weights: ([\d.]+) for '0', ([\d.]+) for '1', the same for all labels\."
+    pair = re.search(weights, " ".join(result.output.split())).groups()
+    assert sum(1 / float(weight) for weight in pair) == pytest.approx(2, rel=1e-3)
     (folder, *_) = (tmp_path / "runs" / "visits").iterdir()
     written = CliRunner().invoke(app, ["predict", str(folder), "--csv", "visits.csv"])
     assert written.output.splitlines()[0] == "id,died,ward"
