@@ -27,7 +27,8 @@ class FineTuned:
     Args:
         network: the fine-tuned network; the given one where no step was better on validation.
         step: of the weights that did best, 0 for none.
-        losses: on validation, of step 0 and of the best one.
+        losses: on validation, of step 0 and of the best one; NaN where nothing was left to
+            validate on, and no step was taken.
     """
 
     network: ZeroShotNetwork
@@ -40,7 +41,8 @@ def fine_tune(
 ) -> FineTuned:
     """Train a copy of a network on members of a table, and keep what does best on a quarter.
 
-    Of a single long series, the last quarter of its time is that quarter.
+    Of a single long series, the last quarter of its time is that quarter. Draws of far outliers
+    alone, whose loss is NaN, are left out.
 
     Args:
         network: the network, which stays as it is.
@@ -58,23 +60,31 @@ def fine_tune(
     losses, best, weights = [], 0, network.state_dict()
     for step in range(steps + 1):
         if step % _EVERY == 0:
-            with torch.no_grad():
-                losses.append(
-                    float(np.mean([compute_loss(tuned, *check).item() for check in checks]))
-                )
+            losses.append(_compute_mean_loss(tuned, checks))
             if losses[-1] < losses[best]:
                 best, weights = len(losses) - 1, copy.deepcopy(tuned.state_dict())
-        if step == steps:
+        if step == steps or np.isnan(losses[0]):
             break
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - step / steps)
         loss = compute_loss(tuned, *_draw(rng, trained))
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(tuned.parameters(), 1.0)
-        optimizer.step()
+        norm = torch.nn.utils.clip_grad_norm_(tuned.parameters(), 1.0)
+        if torch.isfinite(norm):
+            optimizer.step()
     tuned.load_state_dict(weights)
     return FineTuned(tuned.eval(), best * _EVERY, (losses[0], losses[best]))
+
+
+@torch.no_grad()
+def _compute_mean_loss(
+    network: ZeroShotNetwork, checks: Sequence[tuple[Features, Tensor]]
+) -> float:
+    """Return the mean loss of draws, NaN where every value of all of them is a far outlier."""
+    losses = np.array([compute_loss(network, *check).item() for check in checks])
+    counted = losses[~np.isnan(losses)]
+    return float(counted.mean()) if len(counted) else float("nan")
 
 
 def _split(members: Sequence[Series], seed: int) -> tuple[list[Series], list[Series]]:

@@ -195,6 +195,14 @@ def test_fine_tuning_keeps_the_network_where_validation_does_not_improve(network
     torch.testing.assert_close(tuned.network.state_dict(), again.network.state_dict())
 
 
+def test_fine_tuning_leaves_out_draws_of_far_outliers_alone(network):
+    t = np.arange(45.0)
+    members = [(t, k * 2.0**t) for k in range(1, 9)]
+    tuned = fine_tune(network, members, steps=20)
+    assert np.isfinite(tuned.losses).all()
+    assert all(parameter.isfinite().all() for parameter in tuned.network.parameters())
+
+
 def test_weights_of_the_package_give_the_same_answer_on_every_machine():
     k = np.arange(60.0)
     t, y = k + 0.06 * (7 * k % 5), np.round(10 * np.sin(k / 4) + 3 * (k % 3), 2)
