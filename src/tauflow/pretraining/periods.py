@@ -1,6 +1,7 @@
 """Periods of irregular series, by a periodogram of values spread on a fine grid."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .shared_draws import Floats
 
@@ -8,7 +9,7 @@ MAX_CELLS = 4096
 _CELLS_PER_STEP, _CELLS_PER_POINT, _OVERSAMPLING = 4, 16, 4
 
 
-def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Floats]:
+def compute_periodogram(u: Floats, r: Floats, step: Floats, cells: int) -> tuple[Floats, Floats]:
     """Return frequencies and the share of the variance that each explains, (B, F) both.
 
     Values are shared out between the two cells of a grid around each time, and the grid goes
@@ -20,14 +21,12 @@ def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Flo
         r: values around zero, (B, T).
         step: a usual short time step, (B,): frequencies reach up to half a cycle in it. Of spans of
             more than 1024 such time steps, or 4 to a point, they reach less far.
+        cells: of the grid over each span.
 
     Source: Press & Rybicki 1989, with linear in place of higher-order spreading.
     """
     batch, _ = u.shape
     span = u[:, -1] - u[:, 0]
-    most = int(np.clip(_CELLS_PER_POINT * u.shape[1], 64, MAX_CELLS))
-    cells = int(np.clip(np.ceil((span / step).max() * _CELLS_PER_STEP), 16, most))
-    cells = _round_up(cells)
     cell = np.maximum(step / _CELLS_PER_STEP, span / cells)
     place = (u - u[:, :1]) / cell[:, None]
     left = np.minimum(place.astype(np.int64), cells - 1)
@@ -47,6 +46,14 @@ def compute_periodogram(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Flo
     return frequency, np.where(is_seen, np.minimum(power, 1.0), 0.0)
 
 
+def _count_cells(u: Floats, step: Floats) -> NDArray[np.int64]:
+    """Return how many cells the grid of each series has, (B,), whatever the others are."""
+    most = int(np.clip(_CELLS_PER_POINT * u.shape[1], 64, MAX_CELLS))
+    steps = (u[:, -1] - u[:, 0]) / step
+    cells = np.clip(np.ceil(steps * _CELLS_PER_STEP), 16, most).astype(int)
+    return np.array([_round_up(count) for count in cells.tolist()])
+
+
 def _round_up(cells: int) -> int:
     """Return the next power of two, or three quarters of it, whose Fourier transform is fast."""
     power = 1 << (cells - 1).bit_length()
@@ -58,8 +65,16 @@ def find_period(u: Floats, r: Floats, step: Floats) -> tuple[Floats, Floats]:
 
     The frequency is read between those of the grid by a parabola through the peak.
     """
-    frequency, power = compute_periodogram(u, r, step)
-    best, rows = power.argmax(1), np.arange(len(u))
+    cells, peaks = _count_cells(u, step), np.empty((2, len(u)))
+    for count in np.unique(cells).tolist():
+        alike = cells == count
+        peaks[:, alike] = _find_peak(*compute_periodogram(u[alike], r[alike], step[alike], count))
+    return peaks[0], peaks[1]
+
+
+def _find_peak(frequency: Floats, power: Floats) -> tuple[Floats, Floats]:
+    """Return the frequency of the highest peak and its height, (B,) both."""
+    best, rows = power.argmax(1), np.arange(len(power))
     top = power[rows, best]
     before = power[rows, np.maximum(best - 1, 0)]
     after = power[rows, np.minimum(best + 1, power.shape[1] - 1)]

@@ -51,6 +51,18 @@ def test_period_of_an_irregular_wave():
     assert (share > 0.8).all()
 
 
+def test_a_period_is_that_of_the_series_alone():
+    """Also beside one over a longer time, whose grid has more cells."""
+    rng = np.random.default_rng(0)
+    u, r = np.cumsum(rng.exponential(1, (3, 40)), 1), rng.normal(size=(3, 40))
+    u[1, 20:] += 40
+    u[2, 20:] += 400
+    step = np.full(3, 0.5)
+    together = np.stack(find_period(u, r, step))
+    alone = [find_period(u[k : k + 1], r[k : k + 1], step[:1]) for k in range(3)]
+    np.testing.assert_allclose(together, np.stack(alone, 1)[..., 0], rtol=1e-9)
+
+
 def test_members_do_not_see_themselves():
     rng = np.random.default_rng(0)
     people = draw_people(6, rng)
