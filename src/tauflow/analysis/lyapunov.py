@@ -43,7 +43,7 @@ def lyapunov_exponents(
         hx: state to start from; by default the network's own. That of an attractor, such as the
             last of :func:`~tauflow.analysis.visited_states`, leaves out how the network gets there.
         count: how many exponents, from the largest on; by default all S.
-        generator: of the first tangent vectors.
+        generator: of the first tangent vectors; by default the same ones in every call.
 
     Returns:
         Exponents per unit of time, in descending order; -inf of directions of which a step leaves
@@ -70,6 +70,7 @@ def lyapunov_exponents(
         time = float(run.dt.sum())
         if not time > 0:
             raise ArgumentError("lyapunov_exponents: no time passes; give time steps dt above 0.")
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
         tangents = torch.randn(size, count, generator=generator, dtype=x.dtype).to(x.device)
         tangents, _ = torch.linalg.qr(tangents.double())
         logs, lost = x.new_zeros(2, count, dtype=torch.float64)

@@ -57,6 +57,14 @@ def test_exponents_begin_at_a_given_state() -> None:
     assert exponent == pytest.approx(sum(logs) / 5)
 
 
+def test_exponents_are_the_same_in_every_call() -> None:
+    """Even of a short run; and torch's generator stays as it was."""
+    rnn, x, state = tauflow.GRU(2, 3), torch.randn(4, 2), torch.get_rng_state()
+    first, second = (lyapunov_exponents(rnn, x) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_exponents_are_those_of_one_sequence() -> None:
     with pytest.raises(ShapeError, match=r"x has shape \(2, 5, 2\).*x\[0\]"):
         lyapunov_exponents(tauflow.GRU(2, 3), torch.randn(2, 5, 2))
