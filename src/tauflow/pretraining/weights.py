@@ -1,7 +1,6 @@
 """The file of the trained weights."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from tauflow._internal.atomic_write import atomic_write_many
@@ -9,7 +8,7 @@ from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.errors import ModelFileError
 
 from .network import NetworkOptions, ZeroShotNetwork
-from .train import CHECKPOINT, KIND, RECORD, take_tensors
+from .train import CHECKPOINT, KIND, take_tensors
 
 WEIGHTS_KIND = "pretrained forecaster"
 WEIGHTS = Path(__file__).with_name("weights.safetensors")
@@ -29,13 +28,12 @@ def export_training(folder: Path, file: Path) -> None:
     tensors, metadata = read_tensor_file(
         folder / CHECKPOINT, KIND, error=ModelFileError, advice="Train again."
     )
-    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     data = encode_tensor_file(
         WEIGHTS_KIND,
         take_tensors(tensors, "average"),
         {"network": metadata["network"], "licence": "Apache-2.0", "record": metadata["record"]},
     )
-    text = json.dumps(record, indent=1) + "\n"
+    text = json.dumps(metadata["record"], indent=1) + "\n"
     atomic_write_many({file: data, file.with_suffix(".json"): text.encode()})
 
 
@@ -51,8 +49,3 @@ def load_weights(file: Path = WEIGHTS) -> ZeroShotNetwork:
     network = ZeroShotNetwork(NetworkOptions(**metadata["network"]))
     network.load_state_dict(tensors)
     return network.eval()
-
-
-def describe_sizes(network: ZeroShotNetwork) -> dict[str, int]:
-    """Return the sizes of a network, as they are kept in files."""
-    return asdict(network.options)

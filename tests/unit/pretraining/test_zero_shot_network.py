@@ -137,10 +137,11 @@ def test_training_goes_on_to_the_last_bit(tmp_path):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert stopped.record["series"] == run.record["series"]
     assert [part["from_step"] for part in stopped.record["runs"]] == [0, 1, 2, 3]
+    (tmp_path / "whole" / "record.json").unlink()  # killed between checkpoint and record
     export_training(tmp_path / "whole", tmp_path / "weights.safetensors")
     read = load_weights(tmp_path / "weights.safetensors")
     torch.testing.assert_close(read.state_dict(), run.average.state_dict(), rtol=0, atol=0)
-    assert (tmp_path / "weights.json").exists()
+    assert json.loads((tmp_path / "weights.json").read_text("utf-8")) == run.record
 
 
 def test_batches_are_finite_whatever_the_tables(network):
