@@ -35,7 +35,8 @@ def unwrap_sequence_module(where: str, model: Any) -> Any:
         return body
     if is_causal is not None:
         raise _no_recurrent_state_error(where, model, body)
-    return unwrap_sequence_module(where, body) if hasattr(body, "is_causal") else model
+    is_model = hasattr(body, "is_causal") or hasattr(body, "rnn")
+    return unwrap_sequence_module(where, body) if is_model else model
 
 
 def _no_recurrent_state_error(where: str, model: object, inner: object) -> ArgumentError:

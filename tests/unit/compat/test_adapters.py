@@ -208,6 +208,13 @@ def test_without_the_library_it_says_what_to_install(library, module, name, argu
         adapter(tauflow.CfC(2, 3) if argument else None)
 
 
+def test_a_classifier_of_pyrregular_is_hashable():
+    from tauflow.compat.pyrregular import PyrregularClassifier
+
+    classifier = PyrregularClassifier()
+    assert {classifier: 1}[classifier] == 1
+
+
 def test_a_classifier_of_pyrregular_reads_each_series_at_its_times():
     pytest.importorskip("pyrregular")
     import sparse

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tauflow
+from tauflow.analysis import visited_states
 from tauflow.compat import ncps as ours
 from tauflow.errors import ArgumentError, OptionError, ShapeError, WiringError
 
@@ -252,3 +253,12 @@ def test_state_dicts_of_other_networks_are_errors(network, state, message):
     }
     with pytest.raises(ArgumentError, match=message):
         networks[network]().load_state_dict(state)
+
+
+@pytest.mark.parametrize("options", [{}, {"proj_size": 2}, {"mixed_memory": True}])
+def test_analyses_take_its_networks(options):
+    torch.manual_seed(0)
+    network, x = ours.torch.CfC(D, N, **options), torch.randn(B, T, D)
+    states, (_, last) = visited_states(network, x), network(x)
+    last = last if isinstance(last, torch.Tensor) else torch.cat(last, -1)
+    torch.testing.assert_close(states[:, -1, :N], last[:, :N])

@@ -11,7 +11,7 @@ from tauflow._internal.optional_deps import require_package
 from tauflow.estimators import SequenceClassifier
 
 
-@dataclass
+@dataclass(eq=False)
 class PyrregularClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """:class:`~tauflow.estimators.SequenceClassifier` on arrays of pyrregular, with their times.
 
