@@ -99,13 +99,15 @@ class CallbackList:
         device: where training draws random numbers, which none of them takes away.
 
     Raises:
-        DtypeError: one is neither a :class:`Callback` nor a function.
+        DtypeError: they are no list, or one is neither a :class:`Callback` nor a function.
     """
 
     def __init__(
         self, callbacks: Iterable[AnyCallback], ranks: DistributedContext, device: torch.device
     ) -> None:
         self.ranks, self.device = ranks, device
+        if not isinstance(callbacks, Iterable):
+            raise DtypeError(f"callbacks must be a list, got {callbacks!r}. Write [callback].")
         listeners: list[Callback] = []
         for callback in callbacks:
             if isinstance(callback, Callback):

@@ -104,8 +104,9 @@ def train(
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if it has none. With more epochs than
             before, the result is that of a run that had them from the start; ``eval_batch_size``
-            may change too. Pass a loss or metric without a name again; the state of a loss module
-            is restored from the run. A run that patience or a callback ended stays finished.
+            may change too. Pass a loss or metric without a name again, with the settings it had,
+            which are not compared; the state of a loss module is restored from the run. A run that
+            patience or a callback ended stays finished.
         progress: whether to show a progress bar; None: in a terminal.
         callbacks: objects of :class:`~tauflow.training.Callback`, or functions that are called with
             the history row of each epoch after the epoch is saved.
@@ -122,7 +123,7 @@ def train(
         TimeUnitWarning: the model uses time steps whose median is far from its time constants.
     """
     ranks = DistributedContext.current()
-    check_at_least(0, seed=seed)
+    seed = check_at_least(0, seed=seed)
     splits = resolve_splits(train, valid, test)
     task = None if isinstance(train, SequenceBatch) else train
     data = splits["train"]

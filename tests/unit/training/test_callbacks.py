@@ -5,6 +5,7 @@ import torch
 from tiny_training_task import Affine, tiny_model, tiny_splits
 
 from tauflow.batch import SequenceBatch
+from tauflow.errors import DtypeError
 from tauflow.training import Callback, Recipe, train
 
 RECIPE = Recipe(lr=0.02, epochs=3, batch_size=8)
@@ -45,6 +46,11 @@ class Listener(Callback):
 
     def on_end(self, training):
         self._hear("end", training)
+
+
+def test_callbacks_are_a_list():
+    with pytest.raises(DtypeError, match=r"callbacks must be a list.*Write \[callback\]"):
+        fit(callbacks=Listener())
 
 
 def test_the_life_of_a_callback():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_training_task import tiny_model, tiny_splits
@@ -117,6 +118,11 @@ def test_a_run_that_dies_between_any_two_files_goes_on(tmp_path, monkeypatch, fi
     assert without_seconds(result.history) == logged(tmp_path / "peace")
     fit(tmp_path / "peace", model=expected)
     assert_equal_tensors(model.state_dict(), expected.state_dict())
+
+
+def test_a_seed_of_numpy_is_that_of_its_value(tmp_path):
+    history = fit(tmp_path, seed=np.int64(1), resume=False).history
+    assert without_seconds(fit(tmp_path, seed=1).history) == without_seconds(history)
 
 
 def test_a_torn_line_in_the_log_is_mended(tmp_path):
