@@ -81,17 +81,17 @@ def memory_length(
         max_sequences: sequences looked at, from the first on.
 
     Raises:
-        ArgumentError: the model has no such sequence module, runs backwards too, or reads ahead;
-            what its module gets has other samples or time steps than the data; or ``data`` is
-            empty.
+        ArgumentError: the model has no such sequence module, runs backwards too, reads ahead, or
+            takes no ``dt=``; what its module gets has other samples or time steps than the data;
+            or ``data`` is empty.
         DtypeError: ``data`` is no batch.
     """
     check_positive(tolerance=tolerance)
     rnn = unwrap_forward_module("memory_length", model, takes_cells=False)
+    check_batch("memory_length: data", data)
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
-    batch = data[: check_at_least(1, most=max_sequences)]
-    check_batch("memory_length: batch", batch)
+    batch = data[: check_at_least(1, max_sequences=max_sequences)]
     with evaluation_mode(model):
         inputs, start, last = _capture_module_inputs(model, rnn, batch)
         _check_same_samples(model, rnn, inputs, batch)
@@ -147,6 +147,12 @@ def _capture_module_inputs(
     ) -> None:
         calls.append((signature.bind(*args, **keywords).arguments, out[1]))
 
+    arguments = inspect.signature(model.forward).parameters.values()
+    if not any(a.name == "dt" or a.kind is a.VAR_KEYWORD for a in arguments):
+        raise ArgumentError(
+            f"memory_length: {type(model).__name__} takes no dt=. Pass the {type(rnn).__name__} "
+            "inside of it, with data of the inputs that it gets."
+        )
     handle = rnn.register_forward_hook(overhear, with_kwargs=True)
     try:
         predict(model, batch)

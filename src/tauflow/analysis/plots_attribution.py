@@ -46,7 +46,7 @@ def plot_attributions(
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    check_at_least(1, features=count)
+    check_at_least(1, count=count)
     size = {name: float(np.abs(line[2]).sum()) for name, line in series.items()}
     chosen = sorted(series, key=lambda name: -size[name])[:count]
     limit = max((float(np.abs(series[name][2]).max()) for name in chosen), default=0.0) or 1.0

@@ -126,11 +126,6 @@ class DatasetCard:
                 f"{math.prod(self.image_size)}."
             )
 
-    @property
-    def urls(self) -> Mapping[str, str]:
-        """Address of every file, by name."""
-        return {name: self.base_url + name for name in self.files}
-
 
 @dataclass(frozen=True, repr=False)
 class TaskData:
@@ -200,10 +195,10 @@ class TaskData:
         Raises:
             ArgumentError: there is no validation split.
         """
-        data = getattr(self, check_one_of(("train", "valid", "test"), part=split))
+        data = getattr(self, check_one_of(("train", "valid", "test"), split=split))
         if data is None:
             raise ArgumentError(
-                f"{self.card.name} has no validation split. Choose part='train' or part='test'."
+                f"{self.card.name} has no validation split. Choose split='train' or split='test'."
             )
         return make_data_loader(
             data,

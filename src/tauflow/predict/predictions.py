@@ -260,7 +260,7 @@ def _make_tidy(
         shown: values or probabilities, (R, O), their ends and their spread, as was asked for.
         schema: what is known of the table.
         form: what was asked for.
-        told: of classes, the number of the predicted one, (R,); of several labels (R, S).
+        decisions: of classes, the number of the predicted one, (R,); of several labels (R, S).
     """
     pandas = require("pandas", extra="tables")
     time, names = schema.time or "row", schema.outputs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tauflow._internal.checks import is_readable
+from tauflow._internal.checks import check_at_least, is_readable
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch, check_batch
 from tauflow.errors import ArgumentError, DataError
@@ -61,10 +61,12 @@ def evaluate(
         batch_size: sequences per forward pass.
 
     Raises:
+        ArgumentError: ``batch_size`` is no integer of 1 or more.
         DtypeError, DataError: the split is no batch or empty, no entry of it is valid, its
             ``y_mask`` counts padding, or the metric cannot be computed from a target.
     """
     check_batch("evaluate: data", data)
+    batch_size = check_at_least(1, batch_size=batch_size)
     score = resolve_metric("metric", metric, METRICS)
     score.check_targets("evaluated", data)
     (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)

@@ -173,6 +173,8 @@ def test_permuting_costs_what_a_shuffled_column_is_wrong_by():
 
 def test_an_attribution_is_plotted_feature_by_feature():
     pytest.importorskip("matplotlib").use("Agg")
+    with pytest.raises(ArgumentError, match="count must be at least 1"):
+        plot_attributions({}, count=0)
     batch = batch_of(torch.tensor([[[1.0, 3.0], [2.0, 5.0]]]))
     attribution = integrated_gradients(lambda b: b.x[..., 1].sum(1), batch)
     with pytest.raises(ArgumentError, match=r"expected a mapping .* got Attribution"):

@@ -146,8 +146,12 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
         memory_length(tauflow.LTC(2, 3, bidirectional=True), data)
     with pytest.raises(ArgumentError, match="no sequence"):
         memory_length(tauflow.LTC(2, 3), data[:0])
-    with pytest.raises(DtypeError, match=r"batch must be a tauflow\.SequenceBatch, got Tensor"):
+    with pytest.raises(DtypeError, match=r"data must be a tauflow\.SequenceBatch, got Tensor"):
         memory_length(tauflow.LTC(2, 3), data.x)
+    with pytest.raises(ArgumentError, match="max_sequences must be at least 1"):
+        memory_length(tauflow.LTC(2, 3), data, max_sequences=0)
+    with pytest.raises(ArgumentError, match=r"CfC takes no dt=\. Pass the CfC inside of it"):
+        memory_length(tauflow.compat.ncps.torch.CfC(2, 3), data)
 
 
 def test_a_memory_is_as_long_in_any_unit_of_time() -> None:

@@ -161,7 +161,7 @@ def test_workers_give_the_batches_of_none(method):
 
 def test_what_there_is_to_load():
     assert len(list(task().loader(2, "test"))) == 2
-    with pytest.raises(ArgumentError, match="own has no validation split"):
+    with pytest.raises(ArgumentError, match=r"own has no validation split\. Choose split='train'"):
         task().loader(2, "valid")
     with pytest.raises(ArgumentError, match="batch_size must be at least 1"):
         task().loader(0)

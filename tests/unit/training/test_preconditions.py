@@ -84,3 +84,9 @@ def test_state_that_no_checkpoint_holds_is_refused():
 def test_a_tensor_is_no_split_to_evaluate():
     with pytest.raises(DtypeError, match=r"^evaluate: data must be a tauflow\.SequenceBatch"):
         evaluate(torch.nn.Linear(2, 1), DATA.x, metric="mse")
+
+
+@pytest.mark.parametrize("size", [-1, 0, 2.5])
+def test_a_batch_to_evaluate_has_a_sequence_at_least(size):
+    with pytest.raises(ArgumentError, match=r"^batch_size must be"):
+        evaluate(torch.nn.Linear(2, 1), DATA, metric="mse", batch_size=size)

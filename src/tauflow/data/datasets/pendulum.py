@@ -122,7 +122,7 @@ def simulate(start: Floats, times: Floats, torque: DrivingTorque) -> Floats:
     Args:
         start: angle (rad) and velocity (rad/s) at the first time, (2, B).
         times: observation times, (B, T), in seconds.
-        drive: torque of the B pendulums.
+        torque: on the B pendulums.
 
     Returns:
         Angle and velocity at every time, (2, B, T).
