@@ -312,7 +312,8 @@ def _add_lead_time(times: Any, lead_times: Floats, schema: Schema) -> Any:
     if not schema.dated:
         are_whole = times.dtype.kind in "iu" and bool((lead_times == np.round(lead_times)).all())
         if are_whole:
-            return times + lead_times.astype(np.int64)
+            # int64 beside uint64 would become float64, which has fewer digits.
+            return times + lead_times.astype(np.uint64 if times.dtype.kind == "u" else np.int64)
         return times.astype(np.float64) + lead_times
     pandas = require("pandas", extra="tables")
     steps = np.round(lead_times * (UNITS[schema.unit] / np.timedelta64(1, "us"))).astype(

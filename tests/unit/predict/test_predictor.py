@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -270,3 +271,18 @@ def test_a_forecast_of_dates_says_the_date_that_it_is_for(table, tmp_path):
     texts = dated.assign(when=dated["when"].dt.strftime("%Y-%m-%dT%H:%M:%S"))
     dates = predictor.predict(texts, lead_time=1.5)["when predicted"]
     assert pandas.to_datetime(dates).tolist() == predictions["when predicted"].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64"])
+def test_a_forecast_of_whole_times_keeps_their_digits(dtype):
+    start = 1_700_000_000_000_000_001
+    times = [start + 7 * step + step % 3 for step in range(6)]
+    draw = np.random.default_rng(0)
+    frame = pandas.DataFrame({"id": np.repeat(np.arange(20), 6), "ns": np.tile(times, 20)})
+    frame = frame.astype({"ns": dtype}).assign(a=draw.normal(size=120))
+    data = from_table(frame, id="id", time="ns", features=["a"])
+    model = tauflow.SequenceModel(tauflow.GRU(len(data.schema.inputs), 4), 1)
+    predictions = Predictor.from_data(model, data).predict(frame, lead_time=10)
+    ahead = predictions["ns predicted"]
+    assert [int(time) for time in ahead[:6]] == [*times[1:], times[-1] + 10]
+    assert ahead.dtype == dtype
