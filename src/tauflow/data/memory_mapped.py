@@ -353,12 +353,14 @@ def _memmap_tensor(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         with open_regular_file(path, advice=ADVICE) as file:
             if npy.read_magic(file) != (1, 0):
                 raise ValueError("another version of the format")
-            stored_shape, _, kind = npy.read_array_header_1_0(file)
+            stored_shape, is_fortran, kind = npy.read_array_header_1_0(file)
             start = file.tell()
             if (kind.name, stored_shape) != (dtype, shape) or kind.hasobject:
                 raise ValueError(
                     f"an array of {kind.name}, {stored_shape}, expected {dtype}, {shape}"
                 )
+            if is_fortran:
+                raise ValueError("columns stand before rows (fortran_order)")
             size = os.fstat(file.fileno()).st_size
             if size != start + math.prod(shape) * kind.itemsize:
                 raise ValueError(f"it has {format_count(size, 'byte')}")

@@ -416,9 +416,15 @@ def other_header(folder):
     file.write_bytes(file.read_bytes().replace(b"<f4", b"<i4"))
 
 
+def in_columns(folder):
+    file = folder / "train" / "x.npy"
+    np.save(file, np.asfortranarray(np.load(file)))
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
+        (in_columns, DataError, r"x.npy is damaged .* columns stand before rows"),
         (cut, DataError, r"x.npy is damaged or truncated: it has 300 bytes. Restore"),
         (
             other_header,
