@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from tauflow._internal.checks import check_within
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
+from tauflow.evaluation.conformal import check_level
 from tauflow.evaluation.tidy import make_tidy_frame
 from tauflow.pretraining.blend import MIDDLE, Blend, draw_origins, fit_blend, fit_widths
 from tauflow.pretraining.finetune import STEPS, fine_tune
@@ -350,7 +350,7 @@ def _find_ends(quantiles: Floats, interval: float | None) -> list[Floats]:
     """Return ends of intervals, or none: between quantiles by lines, beyond as of a normal."""
     if interval is None:
         return []
-    check_within(0.0, 1.0, interval=interval)
+    check_level(interval)
     ends = []
     for level in ((1 - interval) / 2, (1 + interval) / 2):
         inside = np.clip(level, QUANTILE_LEVELS[0], QUANTILE_LEVELS[-1])

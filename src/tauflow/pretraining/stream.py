@@ -1,11 +1,12 @@
 """Forecasts of a series whose samples come one by one."""
 
+import math
 from collections import deque
 from typing import Any
 
 import numpy as np
 
-from tauflow.errors import DataError, TimeError
+from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .fitted import FittedTable
 from .inference import MAX_CONTEXT, are_whole, forecast, round_whole
@@ -29,20 +30,26 @@ class ForecastStream:
         """Take a sample; a missing value, NaN, is left out.
 
         Raises:
-            TimeError: the time is not after that of the sample before.
+            TimeError: the time is not finite, or not after that of the sample before.
+            DataError: the value is infinite.
         """
+        if not math.isfinite(t):
+            raise TimeError(f"the time of a sample must be finite, got {t}.")
+        if math.isinf(y):
+            raise DataError(f"a value must be finite, or NaN where it is missing, got {y}.")
         if self._samples and not t > self._samples[-1][0]:
             raise TimeError(
                 f"the time {t} of a sample is not after {self._samples[-1][0]}. Give samples in "
                 "the order of their times."
             )
-        if not np.isnan(y):
+        if not math.isnan(y):
             self._samples.append((float(t), float(y)))
 
     def forecast(self, at: Any) -> Floats:
         """Return quantiles 0.1 to 0.9 at times after the last sample, (Q, 9).
 
         Raises:
+            ArgumentError: ``at`` is empty.
             DataError: there was no sample.
             TimeError: a time is not after the last sample.
         """
@@ -50,6 +57,8 @@ class ForecastStream:
             raise DataError("no sample has come, so that there is nothing to forecast from.")
         t, y = np.array(self._samples).T
         q = np.atleast_1d(np.asarray(at, float))
+        if not q.size:
+            raise ArgumentError("at is empty. Give one time at least.")
         if not (q > t[-1]).all():
             raise TimeError(f"at must be after the last sample, at {t[-1]}, got {at!r}.")
         others, is_whole = None, are_whole([(t, y)])

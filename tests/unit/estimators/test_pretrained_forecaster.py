@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tauflow.errors import DataError, ModelFileError, TimeError
+from tauflow.errors import ArgumentError, DataError, ModelFileError, TimeError
 from tauflow.estimators import PretrainedForecaster, SequenceForecaster
 from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork
 
@@ -101,6 +101,12 @@ def test_wide_intervals_have_tails_of_a_normal(forecaster):
     np.testing.assert_allclose(middle - lower, ratio * (middle - low), rtol=1e-5)
 
 
+@pytest.mark.parametrize("interval", [0.0, 1.0, 80])
+def test_an_interval_of_all_values_has_no_ends(forecaster, interval):
+    with pytest.raises(ArgumentError, match="interval must be a share between 0 and 1"):
+        forecaster.predict(np.zeros((5, 1)), at=[1], interval=interval)
+
+
 def test_targets_without_values_and_gaps(forecaster):
     table = make_table()
     table.loc[table.who == "p1", "a"] = np.nan
@@ -167,3 +173,10 @@ def test_bad_input_is_named(forecaster):
         stream.push(1.0, 2.0)
     with pytest.raises(TimeError, match="after the last"):
         stream.forecast(0.5)
+    with pytest.raises(ArgumentError, match="at is empty"):
+        stream.forecast([])
+    for samples in (forecaster.stream(), stream):
+        with pytest.raises(TimeError, match="must be finite, got nan"):
+            samples.push(np.nan, 1.0)
+        with pytest.raises(DataError, match=r"must be finite, or NaN .* got inf"):
+            samples.push(5.0, np.inf)
