@@ -172,7 +172,7 @@ class Explainer:
         """Return the same for some of the ids, by default all.
 
         Raises:
-            ArgumentError: ids are given, and there are none.
+            ArgumentError: ids are an empty list.
             UnknownNameError: there is no such id.
         """
         if ids is None:

@@ -20,7 +20,7 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
     """:class:`~tauflow.estimators.SequenceForecaster` as a forecaster of sktime.
 
     One series of one or several variables, evenly sampled; the last entry of ``fh`` is its horizon.
-    After ``update`` it forecasts from the new data, and is fitted anew if ``update_params``.
+    After ``update`` it forecasts from the new data, and is fitted again if ``update_params``.
     Exogenous variables are not used. For irregular times, several series at once and intervals use
     the estimator itself.
 
