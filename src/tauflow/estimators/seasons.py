@@ -40,7 +40,7 @@ def find_periods(rows: Sequences, values: Floats, *, window: int) -> tuple[float
     else:
         longest = np.argmax(clock[rows.last_rows])
         part = slice(rows.starts[longest], rows.last_rows[longest] + 1)
-        periods = _find_waves(clock[part], values[part], gap)
+        periods = _find_waves(clock[part], values[part], gap, max(_MAX_POINTS, 4 * window))
     fitting = (period for period in periods if _LEAST_SAMPLES * gap <= period <= window * gap)
     return tuple(sorted(fitting))
 
@@ -92,15 +92,16 @@ def read_seconds(rows: Sequences) -> Floats:
     return seconds
 
 
-def _find_waves(clock: Floats, values: Floats, gap: float) -> list[float]:
-    """Return the periods of the strongest two waves of a series."""
+def _find_waves(clock: Floats, values: Floats, gap: float, samples: int) -> list[float]:
+    """Return the periods of the strongest two waves in the last so many samples of a series."""
     from scipy.signal import lombscargle
 
-    step = -(-len(clock) // _MAX_POINTS)
-    clock, values = clock[:: step or 1], values[:: step or 1]
     periods: list[float] = []
     for column in values.T:
-        known = ~np.isnan(column)
+        known = np.flatnonzero(~np.isnan(column))[-samples:]
+        # drawn, as of every second row waves of two frequencies look alike
+        drawn = np.random.default_rng(0).permutation(len(known))[:_MAX_POINTS]
+        known = known[np.sort(drawn)]
         time, y = clock[known], column[known]
         if len(y) < 16 or not np.ptp(y) or not np.ptp(time):
             continue

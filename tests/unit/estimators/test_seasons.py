@@ -42,6 +42,26 @@ def test_the_period_of_irregular_samples_is_found(period):
     assert periods[-1] == pytest.approx(period, rel=0.02)
 
 
+@pytest.mark.parametrize(("period", "unit", "dropped"), [(24, 1.0, 0.0), (12, 0.1, 0.3)])
+def test_the_period_of_long_regular_series_is_found(period, unit, dropped):
+    rng = np.random.default_rng(0)
+    steps = np.flatnonzero(rng.random(17_520) >= dropped)
+    values = np.sin(2 * np.pi * steps / period) + 0.3 * rng.standard_normal(len(steps))
+    rows = rows_of(steps * unit, values)
+    periods = find_periods(rows, rows.values, window=64)
+    assert periods == (pytest.approx(period * unit, rel=0.01),)
+
+
+def test_a_longer_window_finds_longer_periods():
+    rng = np.random.default_rng(0)
+    steps = np.arange(9000)
+    values = np.sin(2 * np.pi * steps / 1000) + np.sin(2 * np.pi * steps / 12)
+    values += 0.3 * rng.standard_normal(9000)
+    rows = rows_of(1.0 * steps, values)
+    expected = [pytest.approx(12, rel=0.01), pytest.approx(1000, rel=0.03)]
+    assert list(find_periods(rows, rows.values, window=1500)) == expected
+
+
 def test_noise_has_no_period_and_neither_has_a_single_value():
     rng = np.random.default_rng(0)
     times = np.sort(rng.uniform(0, 600, 500))
