@@ -15,7 +15,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
-from tauflow.tabular.cell_values import Floats, Indices, to_durations
+from tauflow.tabular.cell_values import SPACING, Floats, Indices, to_durations
 from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import to_spans
 
@@ -179,10 +179,10 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
         targets = rows.y
         assert targets is not None
         outputs, after, landmarks = self._predict_at(rows, at)
-        remaining = targets[:, 0] - landmarks
+        remaining = _subtract_times(targets[:, 0], landmarks)
         there = remaining > 0
         medians = self._head.compute_median(outputs, after)
-        return concordance_index(remaining[there], medians[there], targets[there, 1])
+        return concordance_index(_rank_times(remaining[there]), medians[there], targets[there, 1])
 
     # Reading.
 
@@ -268,12 +268,12 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
                     f"at has shape {wanted.shape}, expected one number or (B,) = ({len(rows)},)."
                 )
             landmarks = np.broadcast_to(wanted, len(rows)).astype(np.float64)
-            known = elapsed <= landmarks[rows.sequence_index]
+            known = _subtract_times(elapsed, landmarks[rows.sequence_index]) <= 0
             places = (
                 rows.starts + np.bincount(rows.sequence_index, known, len(rows)).astype(int) - 1
             )
         outputs = self._run_network(rows)[places].astype(np.float64)
-        return outputs, landmarks - elapsed[places], landmarks
+        return outputs, _subtract_times(landmarks, elapsed[places]), landmarks
 
 
 def _split_structured(durations: Any, events: Any) -> tuple[Any, Any]:
@@ -294,7 +294,22 @@ def _count_down(rows: Sequences) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time to event or censoring from each row on, (R,), and whether it is an event."""
     assert rows.y is not None
     targets, owner = rows.y, rows.sequence_index
-    return targets[owner, 0] - rows.clock, targets[owner, 1] > 0
+    return _subtract_times(targets[owner, 0], rows.clock), targets[owner, 1] > 0
+
+
+def _subtract_times(later: Floats, earlier: Floats) -> Floats:
+    """Return the time between times since the first sample; 0 if they differ by rounding alone."""
+    apart = later - earlier
+    is_same = np.abs(apart) <= SPACING * np.maximum(np.abs(later), np.abs(earlier))
+    return np.where(is_same, 0.0, apart)
+
+
+def _rank_times(times: Floats) -> Floats:
+    """Return ranks of times above 0, from 1 on; the same of those that differ by rounding alone."""
+    order = np.argsort(times)
+    ranks = np.empty(len(times))
+    ranks[order] = np.cumsum(np.diff(times[order], prepend=0.0) > SPACING * times[order])
+    return ranks
 
 
 def _warn_late_samples(rows: Sequences) -> None:

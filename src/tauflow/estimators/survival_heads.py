@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_positive
-from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.cell_values import SPACING, Floats, Indices
 from tauflow.training import Score
 
 HEADS = ("hazard", "weibull")
@@ -48,11 +48,12 @@ class HazardHead:
         wanted = shares[-1] * np.linspace(0, 1, count + 1)[1:-1]
         inner = durations[events][order][np.searchsorted(shares, wanted * (1 - 1e-9))]
         edges = np.unique(np.concatenate([[0.0], inner, [last]]))
+        edges = edges[np.diff(edges, prepend=-last) > SPACING * last]
         return cls(edges if len(edges) == count + 1 else np.linspace(0.0, last, count + 1))
 
     def encode(self, durations: Floats, events: NDArray[np.bool_]) -> Floats:
         """Return targets, (N, 3): the interval, the part of it that has passed, and the event."""
-        place = np.searchsorted(self.edges[1:-1], durations, side="left")
+        place = self._find_intervals(durations)
         share = (durations - self.edges[place]) / np.diff(self.edges)[place]
         return np.stack([place, share, events], axis=1)
 
@@ -63,7 +64,7 @@ class HazardHead:
 
     def compute_hazard(self, outputs: Floats, times: Floats) -> Floats:
         """Return the cumulative hazard at some times, (N, K), for each (N,)."""
-        place = np.searchsorted(self.edges[1:-1], times, side="left")
+        place = self._find_intervals(times)
         share = (times - self.edges[place]) / np.diff(self.edges)[place]
         hazards = -np.log(expit(-outputs))
         before = np.cumsum(hazards, axis=1) - hazards
@@ -81,6 +82,11 @@ class HazardHead:
         share = (wanted - ends[rows, place] + hazards[rows, place]) / hazards[rows, place]
         medians: Floats = self.edges[place] + share * np.diff(self.edges)[place] - after
         return medians
+
+    def _find_intervals(self, times: Floats) -> Indices:
+        """Return in which interval times lie, of one shape; one at an edge is in the one before."""
+        place: Indices = np.searchsorted(self.edges[1:-1] * (1 + SPACING), times, side="left")
+        return place
 
 
 @dataclass(frozen=True, eq=False)

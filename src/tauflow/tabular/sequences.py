@@ -154,6 +154,8 @@ class Sequences:
         """Time since the first row of its sequence of each row, (R,), by ``dt``; without, steps."""
         gaps = np.ones(len(self.values)) if self.dt is None else self.dt.copy()
         gaps[self.starts] = 0.0
+        # back to 0 at each sequence, so that rounding does not grow with their number
+        gaps[self.starts[1:]] -= np.add.reduceat(gaps, self.starts)[:-1]
         clock = np.cumsum(gaps)
         elapsed: Floats = clock - clock[self.starts][self.sequence_index]
         return elapsed

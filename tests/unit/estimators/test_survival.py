@@ -174,6 +174,25 @@ def test_samples_after_the_event_are_not_used():
     assert np.array_equal(model.edges_, other.edges_)
 
 
+@pytest.mark.parametrize(("head", "intervals"), [("hazard", 12), ("weibull", 10)])
+def test_the_unit_of_the_times_does_not_matter(head, intervals):
+    """A third of the events are at the last sample; multiples of 0.1 differ from it by rounding."""
+    rng = np.random.default_rng(0)
+    steps = [np.cumsum(np.append(0, rng.integers(1, 5, rng.integers(1, 5)))) for _ in range(60)]
+    X = [rng.normal(size=(len(each), 1)) for each in steps]
+    wait, at = rng.integers(0, 3, 60), np.array([each[-1] for each in steps])
+    answers = []
+    for unit in (1.0, 0.1):
+        t, durations = [each * unit for each in steps], (at + wait) * unit
+        options = SMALL | {"epochs": 2, "head": head, "intervals": intervals}
+        model = SequenceSurvival(**options).fit(X, durations, t=t)
+        medians = model.predict(X, t=t)
+        np.testing.assert_array_equal(medians, model.predict(X, t=t, at=at * unit))
+        loss = model.result_.history[-1]["train_loss"]
+        answers.append([loss, model.score(X, durations, t=t), *(medians / unit)])
+    np.testing.assert_allclose(*answers, rtol=1e-3)
+
+
 def test_columns_of_a_table_and_dates():
     X, t, durations, events = patients(30)
     table = pandas.DataFrame({"value": np.concatenate(X)[:, 0], "month": np.concatenate(t)})
