@@ -50,7 +50,7 @@ class _Likelihood(nn.Module):
     ) -> tuple[Tensor, None]:
         assert dt is not None
         assert mask is not None
-        t, lengths = dt.cumsum(1), mask.sum(1) - 1
+        t, lengths = dt.cumsum(1, dtype=_find_time_dtype(dt.device)), mask.sum(1) - 1
         types, end = x[:, :, 0].long(), t.gather(1, lengths[:, None])[:, 0]
         # What is after the end is padding, and what rounding puts after it is at the end.
         t = torch.minimum(t, end[:, None])
@@ -349,7 +349,7 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
         lengths = torch.from_numpy(streams.lengths)
         rows = torch.arange(t.shape[1] + 1)
         t = torch.cat([t, end[:, None]], 1).where(rows < lengths[:, None], end[:, None])
-        dt = torch.diff(t, prepend=torch.zeros(len(t), 1), dim=1)
+        dt = torch.diff(t, prepend=torch.zeros_like(end)[:, None], dim=1).float()
         x = nn.functional.pad(types, (0, 1)).unsqueeze(-1).float()
         y = torch.full((len(t), 1), len(streams.values) / len(t))
         return SequenceBatch(x, y, dt, rows <= lengths[:, None])
@@ -362,8 +362,9 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             padded = torch.from_numpy(streams.pad_rows(values))
             return padded if padded.shape[1] else padded.new_zeros(len(streams), 1)
 
-        t = pad(streams.times / self.time_unit_).float()
-        end = torch.from_numpy(streams.y / self.time_unit_).float()
+        dtype = _find_time_dtype(torch.device(device))
+        t = pad(streams.times / self.time_unit_).to(dtype)
+        end = torch.from_numpy(streams.y / self.time_unit_).to(dtype)
         end = torch.maximum(end, t.amax(1))  # which rounding may have put after it
         return pad(streams.values).to(device), t.to(device), end.to(device)
 
@@ -378,3 +379,8 @@ class SequenceHawkes(SavableEstimator, BaseEstimator, _LearnedProcess):  # type:
             times.append(forecast.time.double().cpu().numpy() * self.time_unit_)
             probabilities.append(forecast.probabilities.cpu().numpy())
         return np.concatenate(times), np.concatenate(probabilities)
+
+
+def _find_time_dtype(device: torch.device) -> torch.dtype:
+    """Return double precision, as times may be long after the start, where a device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -278,3 +278,13 @@ def test_a_rate_is_that_of_all_streams_also_those_without_events():
         rate = process.module_.intensity(torch.zeros(1, 0).long(), torch.zeros(1, 0), at) / unit
     expected = table["at"].notna().sum() / 300
     np.testing.assert_allclose(rate[0, :, 0], expected, atol=0.1)
+
+
+def test_times_long_after_the_start_stay_precise():
+    """The state has forgotten the start by then, so that its time does not matter."""
+    few = {"hidden_size": 4, "epochs": 2, "random_state": 0, "validation_fraction": 0}
+    process = SequenceHawkes(**few).fit(simulate(8), **ROLES)
+    new = simulate(1, seed=1)
+    for ask in (process.predict_time, process.predict_proba):
+        near, far = (ask(new, start=start, now=END + 1) for start in (-1e4, -3e7))
+        np.testing.assert_allclose(far, near, rtol=1e-3)
