@@ -160,19 +160,29 @@ def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:
 
 def _check_times(schema: Schema, rows: Sequences) -> None:
     """Refuse times where the training had none, and dates where it had numbers; or the reverse."""
-    if (rows.dt is None) == schema.is_timed:
-        had, has = ("times", "none") if schema.is_timed else ("no times", "times")
+    check_timed(schema.is_timed, rows)
+    check_kind_of_times(schema.dated, rows)
+    check_zones(rows.zoned, schema.zoned, "these sequences", "the fit")
+
+
+def check_timed(is_timed: bool, rows: Sequences) -> None:
+    """Refuse times where the training had none, and none where it had times."""
+    if (rows.dt is None) == is_timed:
+        had, has = ("times", "none") if is_timed else ("no times", "times")
         raise ArgumentError(
             f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
             "or t (time of a table) each time, or never."
         )
-    if rows.dated is not schema.dated:
-        had, has = ("dates", "numbers") if schema.dated else ("numbers", "dates")
+
+
+def check_kind_of_times(dated: bool, rows: Sequences) -> None:
+    """Refuse dates where the training had numbers, and numbers where it had dates."""
+    if rows.dated is not dated:
+        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
         raise TimeError(
             f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
             f"in another unit. Give {had}: dates count in seconds."
         )
-    check_zones(rows.zoned, schema.zoned, "these sequences", "the fit")
 
 
 def warn_ignored_values(schema: Schema, rows: Sequences) -> None:

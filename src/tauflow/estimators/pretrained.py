@@ -33,6 +33,7 @@ from tauflow.tabular.times import check_zones
 
 from .forecast_queries import describe_queries
 from .input_kwargs import InputKwargs, with_input_kwargs
+from .preparation import check_kind_of_times
 from .pretrained_request import NO_FEATURES, Request, read_request
 from .reading import get_table_options, read_rows
 
@@ -89,7 +90,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             no value before, its forecast is NaN.
         """
         asked = self._read(X, at, targets, kwargs)
-        columns = get_table_options(self.schema_)
+        columns = get_table_options(asked.schema)
         front = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns, at)
         quantiles = self._answer(asked)
         names = [name if isinstance(name, str) else f"feature {name}" for name in asked.names]
@@ -270,15 +271,18 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             options = {key: value for key, value in kwargs.items() if value is not None}
             kwargs = get_table_options(self.schema_) | options
         is_fitted = hasattr(self, "tables_") and not reset
-        zoned: bool | None = self.schema_.zoned if is_fitted else None
-        rows = read_rows(self, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
+        reader = PretrainedForecaster() if is_fitted else self  # what the fit learned stays
+        rows = read_rows(reader, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
+        unit = "seconds" if rows.dated else reader.schema_.unit
+        reader.schema_ = replace(reader.schema_, dated=rows.dated, unit=unit)
         if is_fitted:
-            self.schema_ = replace(self.schema_, zoned=zoned)
+            zoned: bool | None = self.schema_.zoned
+            check_kind_of_times(self.schema_.dated or zoned is not None, rows)
             check_zones(rows.zoned, zoned, "this table", "the fit")
-        names: list[Any] = list(self.schema_.list_columns())
-        if not hasattr(self, "feature_names_in_"):
+        names: list[Any] = list(reader.schema_.list_columns())
+        if not hasattr(reader, "feature_names_in_"):
             names = list(range(len(names)))
-        return read_request(rows.with_times(), at, targets, self.schema_, names)
+        return read_request(rows.with_times(), at, targets, reader.schema_, names)
 
     def _answer(self, asked: Request) -> Floats:
         """Return quantiles of all queries, (Q, O, 9)."""

@@ -29,6 +29,7 @@ class Request:
         targets: features that are forecast, (O,).
         names: of these.
         queries: what is asked for, on the clock of each sequence.
+        schema: how the past was read.
     """
 
     rows: Sequences
@@ -36,6 +37,7 @@ class Request:
     targets: Indices
     names: list[Any]
     queries: Queries
+    schema: Schema
 
     def collect_series(self, target: int) -> list[Series]:
         """Return times and values of each sequence that are known of a target."""
@@ -103,4 +105,4 @@ def read_request(
         sequence, lead = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
     last = rows.last_rows[sequence]
     queries = Queries(sequence, rows.clock[last] + lead, last, last, np.full(len(lead), -1))
-    return Request(rows, clock, chosen, [names[number] for number in chosen], queries)
+    return Request(rows, clock, chosen, [names[number] for number in chosen], queries, schema)

@@ -162,6 +162,36 @@ def test_fit_save_load_and_stream(forecaster, tmp_path):
         SequenceForecaster.load(tmp_path / "fitted.safetensors")
 
 
+def test_another_table_changes_nothing_of_what_was_fitted(forecaster, tmp_path):
+    table = make_table(3)
+    forecaster.fit(table, id="who", time="day", targets="a", steps=0)
+    expected = forecaster.forecast(table, [1.0], targets="a")
+    other = table.rename(columns={"who": "subject", "day": "when"})[["when", "a", "subject"]]
+    forecast = forecaster.forecast(other, [1.0], id="subject", time="when")
+    assert forecast["subject"].tolist() == expected["who"].tolist()
+    np.testing.assert_array_equal(forecast["value"], expected["value"])
+    forecaster.save(tmp_path / "fitted.safetensors")
+    for each in (forecaster, PretrainedForecaster.load(tmp_path / "fitted.safetensors")):
+        pd.testing.assert_frame_equal(each.forecast(table, [1.0], targets="a"), expected)
+
+
+def test_numbers_and_dates_are_not_compared(forecaster, tmp_path):
+    numbers = make_table(3)
+    dates = numbers.assign(day=pd.Timestamp("2024-01-01") + pd.to_timedelta(numbers["day"], "h"))
+    spans = numbers.assign(day=pd.to_timedelta(numbers["day"], "h"))
+    for fitted, fitted_at, other, at in (
+        (numbers, 1.0, dates, "1h"),
+        (dates, "1h", numbers, 1.0),
+        (spans, "1h", numbers, 1.0),
+    ):
+        forecaster.fit(fitted, id="who", time="day", targets="a", steps=0)
+        forecaster.save(tmp_path / "fitted.safetensors")
+        for each in (forecaster, PretrainedForecaster.load(tmp_path / "fitted.safetensors")):
+            with pytest.raises(TimeError, match="fitted to times that are"):
+                each.forecast(other, [at], targets="a")
+            assert len(each.forecast(fitted, [fitted_at], targets="a"))
+
+
 def test_bad_input_is_named(forecaster):
     with pytest.raises(TimeError, match="above 0"):
         forecaster.predict(np.zeros((5, 1)), at=[0.0])
