@@ -271,6 +271,8 @@ class AbstractSequenceEstimator(EstimatorParameters, SavableEstimator, LearnedAt
                 "which are missing. Give fit validation=, validation_fraction, or more sequences."
             )
         everything = rows if is_free and held is not None else None  # never on what calibrates
+        for name in ("trials_", "notes_"):  # of a fit before
+            self.__dict__.pop(name, None)
         learn = fit_automatic if self.model == AUTO else fit_networks
         self.result_ = learn(self, learned, held, everything, plan)
         if everything is not None:  # the networks may have learned from held sequences since

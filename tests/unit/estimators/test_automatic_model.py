@@ -50,6 +50,15 @@ def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp
     assert loaded.trials_ == classifier.trials_
 
 
+def test_another_fit_keeps_nothing_of_what_was_tried(sequences):
+    X, level = sequences
+    classifier = SequenceClassifier(model="gru", ensemble=1, **SMALL)
+    classifier.trials_, classifier.notes_ = (), ("Chosen by cross_entropy.",)
+    classifier.fit(X[:40], level[:40] > 0)
+    assert not hasattr(classifier, "trials_")
+    assert not hasattr(classifier, "notes_")
+
+
 def test_a_regressor_takes_missing_values_that_training_did_not_have(sequences):
     X, level = sequences
     complete = np.nan_to_num(X)
