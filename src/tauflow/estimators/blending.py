@@ -36,6 +36,7 @@ class BlendedForecasts:
     window_: int
     lead_time_edges_: Floats
     cycles_: tuple[float, ...]
+    _is_timed: bool
     _typical: float | None = None
 
     @property

@@ -8,6 +8,7 @@ from sklearn.metrics import r2_score
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
+from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 from tauflow.tabular.cell_values import Floats, Indices, to_array
 from tauflow.tabular.options import CATEGORY_NAME_FORMAT
@@ -167,6 +168,15 @@ def resolve_columns(role: str, wanted: Any, schema: Schema) -> Indices:
             numbers = schema.list_number_columns()
             indices.append(columns.index(check_one_of(numbers, **{label: name})))
     return np.array(indices, np.int64)
+
+
+def check_nothing_imputed(impute: str) -> None:
+    """Raise :class:`ArgumentError` for another strategy than the default one."""
+    if impute != IMPUTE_STRATEGIES[0]:
+        raise ArgumentError(
+            f"impute={impute!r} is not used by forecasts at any time, whose network reads which "
+            "values were measured. Leave it out."
+        )
 
 
 def check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:

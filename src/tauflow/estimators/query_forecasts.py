@@ -33,6 +33,7 @@ from .forecast_queries import (
 )
 from .forecast_targets import (
     check_known,
+    check_nothing_imputed,
     compute_median_gap,
     compute_time_of_samples,
     measure_errors,
@@ -43,6 +44,7 @@ from .forecast_targets import (
 )
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
+from .preparation import check_timed
 from .pretrained_factory import PretrainedFactory
 from .reading import get_table_options
 from .seasons import (
@@ -178,6 +180,14 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
             shares[level] = inside.sum(0) / count
         return shares
 
+    def _read_rows(self, X: Any, kwargs: Any, *, reset: bool, **targets: Any) -> Sequences:
+        rows = super()._read_rows(X, kwargs, reset=reset, **targets)
+        if reset:
+            self._is_timed = rows.dt is not None
+        elif self._longest is not None and hasattr(self, "_is_timed"):  # not in old files
+            check_timed(self._is_timed, rows)
+        return rows
+
     def _read_test_queries(self, X: Any, kwargs: InputKwargs) -> tuple[Sequences, Queries]:
         """Return sequences, and what training on them would ask for."""
         rows = self._read_new(X, kwargs).with_times()
@@ -235,6 +245,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, Blen
         elif self.horizon > 1 and "wiring" in get_model_info(self.model).inputs:  # a cell
             self.max_lead_time_ = compute_time_of_samples(rows, self.horizon)
         if self._longest is not None:
+            check_nothing_imputed(self.impute)
             self.window_ = self.window or MIN_WINDOW
             self.cycles_ = ()
 

@@ -325,6 +325,27 @@ def test_wrong_arguments_are_refused(fitted):
 
 
 @pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
+@pytest.mark.parametrize("horizon", [{"horizon": 3}, {"max_lead_time": 3.0}])
+def test_times_are_given_each_time_or_never(horizon, tmp_path):
+    y, t = np.sin(np.arange(60.0))[:, None], np.cumsum(np.random.default_rng(0).random(60))
+    at = {} if "horizon" in horizon else {"at": [1.0]}
+    for times, other in (({"t": t}, {}), ({}, {"t": t})):
+        forecaster = SequenceForecaster(**SMALL, **horizon, epochs=1).fit(y, **times)
+        forecaster.save(tmp_path / "fitted.safetensors")
+        for each in (forecaster, SequenceForecaster.load(tmp_path / "fitted.safetensors")):
+            assert np.isfinite(each.score(y, **times))
+            with pytest.raises(ArgumentError, match="each time, or never"):
+                each.score(y, **other)
+            with pytest.raises(ArgumentError, match="each time, or never"):
+                each.predict(y, **at, **other)
+
+
+def test_what_stands_for_missing_values_is_no_option_of_forecasts_at_any_time():
+    forecaster = SequenceForecaster(max_lead_time=3.0, impute="mean")
+    with pytest.raises(ArgumentError, match="impute='mean' is not used"):
+        forecaster.fit(decays(3), id="id", time="t")
+
+
 def test_the_coverage_of_a_target_without_values_is_not_zero():
     forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
     table = walks(20, 0).assign(z=lambda t: t["y"] ** 2)
