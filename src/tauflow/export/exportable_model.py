@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from tauflow._internal.checks import missing_features_error
+from tauflow._internal.checks import check_finite, missing_features_error
 from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.models import SequenceModel
@@ -66,7 +66,7 @@ class ExportableModel(nn.Module):
         if observed and not cell.uses_observed:
             raise missing_features_error("export", cell)
         self.observed = cell.uses_observed if observed is None else observed
-        self.fixed_dt = fixed_dt
+        self.fixed_dt = None if fixed_dt is None else check_finite(fixed_dt=fixed_dt)
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
         model = copy.deepcopy(model)

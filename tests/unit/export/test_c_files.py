@@ -245,6 +245,11 @@ def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_fixed_time_step_may_be_a_number_of_numpy(tmp_path):
+    to_c(tauflow.CfC(2, 3).eval(), tmp_path / "c", fixed_dt=np.float32(0.5))
+    assert json.loads((tmp_path / "c" / "model.json").read_text())["gap"] == 0.5
+
+
 def test_a_name_may_be_like_that_of_the_weights(tmp_path):
     written = to_c(tauflow.Elman(2, 3).eval(), tmp_path / "c", name="weight0")
     build(written.path.parent, "main.c", "weight0.c")
@@ -257,6 +262,9 @@ def test_what_cannot_be_c_is_refused_with_the_reason(tmp_path):
         to_c(tauflow.Elman(2, 3, bidirectional=True), tmp_path / "c")
     with pytest.raises(DataNotFoundError, match=r"there is no folder .*Create it first"):
         to_c(tauflow.Elman(2, 3), tmp_path / "none" / "c")
+    for step in ("a", float("nan"), torch.tensor(1.0)):
+        with pytest.raises(ArgumentError, match="fixed_dt must be a finite number"):
+            to_c(tauflow.Elman(2, 3), tmp_path / "c", fixed_dt=step)
     with pytest.raises(ArgumentError, match="hidden_size must be at least 1"):
         to_c(tauflow.Elman(2, 0), tmp_path / "c")
     broken = tauflow.Elman(2, 3)

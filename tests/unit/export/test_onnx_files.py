@@ -265,8 +265,8 @@ def test_labels_of_a_table():
 def test_numbers_of_a_schema_may_be_of_any_kind(kind):
     numbers = {"x_mean": [1, 2], "x_scale": [3.0, 0.5], "y_mean": [0], "y_scale": [2]}
     time_scale = np.float32(60) if kind is np.array else 60
-    given = {name: kind(values) for name, values in numbers.items()}
-    schema = IOSchema(**given, time_scale=time_scale, inputs=np.array(["a", "b"]))
+    wrapped = {name: kind(values) for name, values in numbers.items()}
+    schema = IOSchema(**wrapped, time_scale=time_scale, inputs=np.array(["a", "b"]))
     assert schema == IOSchema(**numbers, time_scale=60.0, inputs=["a", "b"])
     data = json.loads(json.dumps(schema.to_dict()))
     assert {name: data[name] for name in numbers} == numbers
