@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import tauflow
 from tauflow.analysis import lyapunov_exponents, memory_length
 from tauflow.batch import SequenceBatch
+from tauflow.compat import ncps
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.models import WHOLE_MODELS, SequenceModel
 from tauflow.sequence import SequenceModule
@@ -151,7 +152,7 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
     with pytest.raises(ArgumentError, match="max_sequences must be at least 1"):
         memory_length(tauflow.LTC(2, 3), data, max_sequences=0)
     with pytest.raises(ArgumentError, match=r"CfC takes no dt=\. Pass the CfC inside of it"):
-        memory_length(tauflow.compat.ncps.torch.CfC(2, 3), data)
+        memory_length(ncps.torch.CfC(2, 3), data)
 
 
 def test_a_memory_is_as_long_in_any_unit_of_time() -> None:
