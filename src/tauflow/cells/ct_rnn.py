@@ -66,8 +66,8 @@ class CTRNNCell(AbstractCell):
         scale: whether s is trained; else it is 1.
         init: ``"keras"`` (Glorot uniform input and orthogonal recurrent weights) or ``"tf1"``
             (Glorot uniform over the joint weight of [x; h]); b = 0 and s = 1 in both.
-        step_size: length of every solver step, where they are fixed, in place of dt / substeps;
-            the time step is then ignored.
+        step_size: length of every solver step, in place of dt / substeps; the time step is then
+            ignored, and an adaptive solver covers ``substeps * step_size``, too.
         clip: the state is clipped to [-clip, clip] after every solver step, where they are fixed.
         rtol: relative tolerance of an adaptive solver.
         atol: its absolute tolerance.
@@ -107,12 +107,11 @@ class CTRNNCell(AbstractCell):
             None if step_size is None else check_within(1e-12, math.inf, step_size=step_size)
         )
         self.clip = None if clip is None else check_within(1e-12, math.inf, clip=clip)
-        for option, value in (("clip", clip), ("step_size", step_size)):
-            if value is not None and not self.flow_solver.has_fixed_steps:
-                raise ArgumentError(
-                    f"{option} is for fixed solver steps, and {solver!r} chooses its own. Leave "
-                    f"{option} out, or take one of: {', '.join(TABLEAUS)}."
-                )
+        if clip is not None and not self.flow_solver.has_fixed_steps:
+            raise ArgumentError(
+                f"clip acts between fixed solver steps, and {solver!r} chooses its own. Leave clip "
+                f"out, or take one of: {', '.join(TABLEAUS)}."
+            )
         self.uses_dt = step_size is None
         self.is_flow = step_size is None and clip is None
         self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))

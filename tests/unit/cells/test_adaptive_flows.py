@@ -106,7 +106,15 @@ def test_a_trace_says_why_it_does_not_serve():
         rnn(torch.randn(B, T, D))
 
 
-@pytest.mark.parametrize("option", ["clip", "step_size"])
-def test_what_happens_at_each_step_needs_fixed_steps(option):
-    with pytest.raises(ArgumentError, match=f"{option} is for fixed solver steps, and 'dopri5'"):
-        tauflow.CTRNN(D, N, solver="dopri5", **{option: 1.0})
+def test_clipping_needs_fixed_steps():
+    with pytest.raises(ArgumentError, match=r"clip acts between fixed solver steps"):
+        tauflow.CTRNN(D, N, solver="dopri5", clip=1.0)
+
+
+def test_steps_of_a_fixed_length_cover_the_same_time_with_every_solver():
+    options = {"step_size": 0.1, "substeps": 6}
+    fixed = tauflow.CTRNN(D, N, solver="rk4", **options)
+    adaptive = tauflow.CTRNN(D, N, solver="dopri5", rtol=1e-6, atol=1e-8, **options)
+    adaptive.load_state_dict(fixed.state_dict())
+    x = torch.randn(B, T, D)
+    torch.testing.assert_close(adaptive(x, dt=3.0), fixed(x), atol=1e-5, rtol=1e-5)

@@ -288,7 +288,7 @@ class StoredResults:
         if not done:
             raise MissingResultError(f"{path.stem} has no runs of", row)
         recipe = load_experiment(table).row(row).recipe
-        assert recipe is not None, f"{table}, {row} trains nothing"
+        assert recipe is not None, f"nothing is trained in {table}, {row}"
         longest = max(record.planned_epochs for record in done)
         done = [record for record in done if record.planned_epochs == longest]
         seeds = len({record.seed for record in done})
