@@ -195,7 +195,7 @@ def train_job(
     Returns:
         The record and the model, which holds the selected weights.
     """
-    header = make_record_header(job, format_utc_now(), device)
+    started, commit = format_utc_now(), results.get_commit()
     calls = list(callbacks)
     if run_dir is not None:  # before others, which may end the training
         calls.insert(0, partial(note_commit, run_dir))
@@ -217,6 +217,7 @@ def train_job(
     )
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
+    header = make_record_header(job, started, device) | {"commit": commit}
     return _make_record(header, trained, run_dir), model
 
 

@@ -73,7 +73,3 @@ def test_a_variable_that_names_no_directory_is_refused(monkeypatch, tmp_path):
     with pytest.raises(DataNotFoundError, match=r"TAUFLOW_DATA names .*mistyped, which is not"):
         store.fetch_files(CARD)
     assert not (tmp_path / "mistyped").exists()
-
-
-def test_addresses_of_files_without_a_server_are_their_names():
-    assert CARD.urls["a.npy"] == "a.npy"

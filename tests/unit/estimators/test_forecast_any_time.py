@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, ShiftWarning, TimeError, UnknownNameError
 from tauflow.estimators import SequenceForecaster
 from tauflow.estimators.forecast_queries import make_windows, plan_forecast, plan_training
 from tauflow.tabular.sequences import Sequences
@@ -350,6 +350,7 @@ def test_the_coverage_of_a_target_without_values_is_not_zero():
     forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
     table = walks(20, 0).assign(z=lambda t: t["y"] ** 2)
     forecaster.fit(table, id="id", time="t", validation=table)
-    share = forecaster.measure_coverage(table.assign(z=np.nan), [0.8])[0.8]
+    with pytest.warns(ShiftWarning, match="'z': no value"):
+        share = forecaster.measure_coverage(table.assign(z=np.nan), [0.8])[0.8]
     assert share[0] > 0
     assert np.isnan(share[1])
