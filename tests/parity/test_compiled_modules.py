@@ -64,7 +64,7 @@ def values_and_gradients(run, rnn, x):
     return [y.detach(), *torch.autograd.grad(y.square().sum(), [*rnn.parameters()])]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MODULES)
 def test_eleven_lengths_are_compiled_once(name):
     torch.manual_seed(0)
@@ -93,7 +93,7 @@ TRACED = sorted(
 )
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", TRACED)
 def test_a_traced_step_is_one_operator(name):
     """Of the reference loop's values and gradients, at several lengths."""
@@ -175,7 +175,9 @@ def test_threads_share_a_compiled_module():
                 assert_close(result, ours)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.thorough)]
+)
 def test_a_backward_pass_may_outlive_the_compiled_module(backend):
     torch.manual_seed(0)
     rnn, x = tauflow.GNODE(3, 5), torch.randn(2, 4, 3, requires_grad=True)

@@ -106,7 +106,7 @@ def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
     assert_exact(values_and_gradients(run, on(device, call)), expected)
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FOUR)
 def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))
@@ -116,7 +116,7 @@ def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     assert_exact(results, expected)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", FOUR)
 def test_two_runs_give_the_same_bits(name, device):
     call = on(device, call_of(name, 5, 4, masked=True))
@@ -139,7 +139,7 @@ def test_a_loss_may_use_one_result_only(name, part, device):
     assert max(map(error, *gradients[::-1])) < 1e-4
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FOUR)
 def test_only_parameters_may_want_gradients(name, device):
     call = on(device, call_of(name, 3, 4, masked=True))

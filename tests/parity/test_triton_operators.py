@@ -37,6 +37,7 @@ def _memory(device):
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "size", "options"),
     [row for row in FIRST if name_of(row.values[0]) in ("LTC", "MixedMemory")],
@@ -63,7 +64,7 @@ def test_operators_keep_what_they_promise(spec, size, options, device, monkeypat
     torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("module", "options"), MODULES)
 def test_compiled_modules_have_no_graph_break(module, options, device):
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ def test_training_does_not_grow(name, tries):
     assert grown < _LEAST, f"{name}: {grown / MIB:.1f} MiB"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_training_with_varying_sizes_does_not_grow(name, tries):
     """Of sizes that were all there before: PyTorch's own kernels are kept for each new size."""

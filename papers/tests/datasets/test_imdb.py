@@ -44,6 +44,7 @@ def test_counts_are_the_known_ones(data):
     assert content_hash(*content) == "dda3273f229e3d5b"
 
 
+@pytest.mark.thorough
 def test_a_review_is_followed_from_the_file(data):
     common = {"the": 4, "and": 5, "a": 6, "of": 7, "to": 8, "is": 9}
     text = "Story of a man who has unnatural feelings for a pig."

@@ -80,6 +80,7 @@ def test_gaps(data):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_time_in_stays(data):
     stays = load_task("physionet2012", time_unit="stay", download=False)
     assert (data.card.time_unit, stays.card.time_unit) == ("hour", "stay")

@@ -203,7 +203,7 @@ def test_gated_networks():
     assert not stored["N = 20 undecided"].any()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [3, 12, 13, 14])
 def test_fits_of_noise(number):
     made = figure(f"gnode-figure-{number}")

@@ -199,7 +199,7 @@ def test_data_go_where_the_networks_are(fitted, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:features without a value")
-@pytest.mark.parametrize("last_without", [900, 820])
+@pytest.mark.parametrize("last_without", [pytest.param(900, marks=pytest.mark.thorough), 820])
 def test_boosting_leaves_out_features_without_values(last_without):
     table = chaos()
     empty = np.where(np.arange(900) < last_without, np.nan, table["y"])

@@ -52,6 +52,7 @@ def test_the_period_of_long_regular_series_is_found(period, unit, dropped):
     assert periods == (pytest.approx(period * unit, rel=0.01),)
 
 
+@pytest.mark.thorough
 def test_a_longer_window_finds_longer_periods():
     rng = np.random.default_rng(0)
     steps = np.arange(9000)

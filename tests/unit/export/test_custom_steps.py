@@ -84,7 +84,7 @@ FORMS = {
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", [NoisyWhenTraining, WithDropout])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["c", "onnx", "program"])
 def test_noise_in_training_alone_is_no_obstacle(form, kind, tmp_path):
     assert FORMS[form](model(kind), tmp_path).parity.max_difference <= 1e-5
 

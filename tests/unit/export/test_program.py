@@ -100,6 +100,7 @@ def test_a_head_on_a_part_of_the_state_leaves_both_sizes_free(name, size, option
             held(exported, trace(exported, mask=mask), mask=mask)
 
 
+@pytest.mark.thorough
 def test_sizes_that_cannot_be_free_are_an_error_of_ours():
     class Sized(LTCCell):
         def readout(self, h):

@@ -23,7 +23,9 @@ else:
 """
 
 
-@pytest.mark.parametrize("trouble", ["import", "switched off"])
+@pytest.mark.parametrize(
+    "trouble", ["import", pytest.param("switched off", marks=pytest.mark.thorough)]
+)
 def test_networks_run_without_it(trouble, tmp_path):
     (tmp_path / "numba").mkdir()
     variables = {"NUMBA_DISABLE_JIT": "1"}

@@ -232,6 +232,7 @@ def test_a_cluster_survives_a_worker(tmp_path):
     assert len(result.trials) in (6, 7)  # one may have ended before its worker was killed
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_processes_share_a_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

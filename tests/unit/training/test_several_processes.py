@@ -149,6 +149,7 @@ def test_what_one_process_alone_would_stop_at_is_refused(folder):
         assert "is for one process" in report["message"]
 
 
+@pytest.mark.thorough
 def test_a_failure_in_one_process_ends_the_others(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     program = tmp_path / "fails.py"

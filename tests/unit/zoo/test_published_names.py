@@ -24,20 +24,17 @@ assert tauflow.CoRNN is CoRNN
 assert CoRNN.cell_class is CoRNNCell
 assert {"CoRNN"} < set(dir(tauflow))
 """
+UNPICKLING = """
+import pickle, sys
+assert type(pickle.load(open(sys.argv[1], "rb"))).__name__ == "CoRNN"
+"""
 
 
-def test_a_new_process_finds_them():
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True)
-
-
-def test_a_new_process_reads_a_pickle(tmp_path):
+@pytest.mark.parametrize("program", [pytest.param(PROGRAM, marks=pytest.mark.thorough), UNPICKLING])
+def test_a_new_process_finds_them(program, tmp_path):
     path = tmp_path / "rnn.pkl"
     path.write_bytes(pickle.dumps(tauflow.CoRNN(3, 4)))
-    program = f"import pickle; print(type(pickle.load(open({str(path)!r}, 'rb'))).__name__)"
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, text=True
-    )
-    assert ran.stdout.split() == ["CoRNN"]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program, path], check=True)
 
 
 @pytest.mark.parametrize("module", [tauflow, tauflow.cells, tauflow.models, tauflow.sequence])
