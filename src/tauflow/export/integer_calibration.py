@@ -239,7 +239,9 @@ def check_integers(
         for gap in GAPS
         if gap <= longest
     }
-    for gap in {longest_gap * factor for factor in _BEYOND} - tried.keys():
+    # rounded as they are named, for eight times 0.0125 in single precision is not quite 0.1
+    beyond = {float(f"{longest_gap * factor:.4g}") for factor in _BEYOND}
+    for gap in beyond - tried.keys():
         # a single one among those of the calibration data, which the solver of a model may follow
         # though it is beyond its limit
         tried[gap] = [v[:_GAP_STEPS].copy() for v in sequences.dt[: len(x)]]

@@ -98,6 +98,15 @@ def test_int16_is_near_the_model(name):
     assert checks.largest_sum <= 1
 
 
+def test_decades_of_time_steps_are_checked_whatever_the_dtype_of_the_data():
+    x, _ = samples()
+    by_dtype = [
+        check(build("gru-d"), (x, np.full(x.shape[:2], 0.0125, dtype))).error_by_gap["0.1"]
+        for dtype in (np.float32, np.float64)
+    ]
+    assert by_dtype[0] == pytest.approx(by_dtype[1], rel=0.5)
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BY_RULE)
 def test_cells_of_the_papers_and_others(name):
