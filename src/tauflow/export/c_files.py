@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import check_one_of
-from tauflow.errors import ArgumentError, ExportError
+from tauflow.errors import ArgumentError, ExportError, NonFiniteError
 from tauflow.version import VERSION
 
 from . import c_templates as templates
@@ -181,9 +181,13 @@ def _check_large_inputs(step: ExportableModel, run: RunExported, tolerance: floa
         ExportError: the difference is larger.
     """
     inputs = sample_inputs(step, (40, 4), seed=2, spread=_LARGE_INPUTS)
+    try:
+        expected = run_model(step, inputs, every_step=True)
+    except NonFiniteError:  # of a cell with exponentials, on inputs that it need not take
+        return
     exact, made = (
         torch.cat([part.flatten(1) for part in parts], dim=1)
-        for parts in (run_model(step, inputs, every_step=True), run_step_by_step(run, inputs))
+        for parts in (expected, run_step_by_step(run, inputs))
     )
     rows = exact.isfinite().all(dim=1)
     worst = max_relative_difference(made[rows], exact[rows]) if rows.any() else 0.0

@@ -66,6 +66,11 @@ class AlongAGradient(Own):
         return h.detach() - dt * slope
 
 
+class Exponential(Own):
+    def step(self, x, h, dt):
+        return super().step(x, h, dt) * torch.exp(0.5 * (x * x).sum(-1, keepdim=True))
+
+
 class StartsCurved(Own):
     def initial_state(self, x):
         return torch.tanh(x[:, :1]).expand(-1, self.hidden_size)
@@ -112,3 +117,7 @@ def test_what_a_step_says_itself_stays_so(tmp_path):
 def test_a_first_state_without_a_formula_is_no_matter_of_options(tmp_path):
     with pytest.raises(ExportError, match=r"no affine one .* A constant first state is written"):
         to_c(model(StartsCurved), tmp_path)
+
+
+def test_a_step_may_overflow_on_inputs_ten_times_as_large(tmp_path):
+    assert to_c(model(Exponential), tmp_path).parity.max_difference < 1e-5
