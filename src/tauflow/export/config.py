@@ -100,6 +100,8 @@ def from_config(config: Mapping[str, Any]) -> Any:
     options = {option: _option_from_config(value) for option, value in recorded.items()}
     for option in _PAST_OPTIONS.keys() & options.keys():
         options |= _PAST_OPTIONS[option] if options.pop(option) else {}
+    if options.get("dropout_first") is False and options.get("backbone_layers", 1) == 1:
+        options.pop("backbone_dropout", None)  # without effect, and no longer taken
     kind = _find_class(name)
     with torch.random.fork_rng(devices=[]):
         try:

@@ -77,6 +77,16 @@ def test_a_file_without_constants_is_read_too(tmp_path):
     assert torch.equal(load(tmp_path / "old.safetensors")(x)[0], rnn(x)[0])
 
 
+@pytest.mark.parametrize("layers", [{}, {"backbone_layers": 1}])
+def test_a_dropout_that_spares_the_only_layer_is_left_out(layers, tmp_path):
+    rnn = tauflow.CfC(3, 5, dropout_first=False)
+    description = get_config(rnn)
+    description["options"] |= {"backbone_dropout": 0.5, **layers}
+    write_tensor_file(tmp_path / "old.safetensors", "model", rnn.state_dict(), description)
+    x = torch.randn(2, 4, 3)
+    assert torch.equal(load(tmp_path / "old.safetensors")(x)[0], rnn(x)[0])
+
+
 def test_a_loaded_model_can_be_trained(tmp_path):
     save(model(), tmp_path / "model.safetensors")
     loaded = load(tmp_path / "model.safetensors")
