@@ -51,10 +51,10 @@ class CfCCell(AbstractCell):
         hidden_size: neurons N.
         mode: ``"default"``, ``"no_gate"`` (CfC-noGate) or ``"pure"`` (Cf-S).
         backbone_units: width of each backbone layer.
-        backbone_layers: number of backbone layers; 0 lets the heads read [x; h], and the other
-            options of the backbone have no effect.
+        backbone_layers: number of backbone layers; 0 lets the heads read [x; h].
         backbone_activation: after each backbone layer.
-        backbone_dropout: probability of dropping a backbone unit while training.
+        backbone_dropout: probability of dropping a backbone unit while training. It needs a layer
+            whose units are dropped.
         dropout_first: whether the first backbone layer's units are dropped too (TensorFlow code) or
             spared (PyTorch code).
         activation: of the two state heads: ``"tanh"`` (PyTorch code), ``"lecun_tanh"`` (TensorFlow
