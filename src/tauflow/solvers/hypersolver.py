@@ -145,8 +145,9 @@ class Hypersolver(nn.Module):
         rounding = 4 * fine_steps * torch.finfo(target.dtype).eps * target.abs().max()
         if bool((target - plain).abs().max() <= rounding):
             raise SolverError(
-                f"Hypersolver.fit: steps of {self.tableau.name} are exact from these states, so "
-                "that there is nothing to learn. Use the plain method."
+                f"Hypersolver.fit: steps of {self.tableau.name} from these states are exact within "
+                f"the rounding of {target.dtype}, so that there is nothing to learn. Use the plain "
+                "method, longer steps, or double precision."
             )
 
 

@@ -89,6 +89,9 @@ def test_there_is_nothing_to_learn_where_steps_are_exact():
     speed = torch.tensor([0.1, 0.7], dtype=torch.float64)
     with pytest.raises(SolverError, match="nothing to learn"):
         make_solver().fit(lambda h: speed.expand_as(h), draw_states(4, 0), 0.5)
+    with pytest.raises(SolverError, match=r"rounding of torch\.float32.*double precision"):
+        make_solver().float().fit(pendulum, draw_states(4, 0).float(), 1e-3)
+    assert make_solver().fit(pendulum, draw_states(4, 0), 1e-3, steps=1) > 0
     with pytest.raises(SolverError, match="steps from these states are not finite"):
         make_solver().fit(lambda h: h / 0 * 0, draw_states(4, 0), 0.5)
     with pytest.raises(ArgumentError, match="units"):
