@@ -25,21 +25,26 @@ class _LesionedCell(AbstractCell):
     """A cell some of whose neurons are held at a value.
 
     Args:
-        cell: the cell.
+        cell: the cell, which may be such a cell itself.
         held: which entries of the state are held, (S,).
         value: what they are held at.
     """
 
+    cell: AbstractCell
     keep: Tensor
     offset: Tensor
 
     def __init__(self, cell: AbstractCell, held: Tensor, value: float) -> None:
         super().__init__(cell.input_size, cell.hidden_size)
-        self.cell = cell
         self.uses_dt, self.uses_observed = cell.uses_dt, cell.uses_observed
         like = next(cell.parameters())
-        self.register_buffer("keep", (~held).to(like))
-        self.register_buffer("offset", value * held.to(like))
+        keep, offset = (~held).to(like), value * held.to(like)
+        if isinstance(cell, _LesionedCell):  # what it holds too is held at the later value
+            keep, offset = keep * cell.keep, offset + keep * cell.offset
+            cell = cell.cell
+        self.cell = cell
+        self.register_buffer("keep", keep)
+        self.register_buffer("offset", offset)
 
     @property
     def state_parts(self) -> dict[str, int]:
@@ -126,7 +131,7 @@ def lesion(
 
 def _find_entries(cell: AbstractCell, chosen: Sequence[int], parts: Sequence[str] | None) -> Tensor:
     """Return which entries of the state belong to some neurons, bool (S,)."""
-    while isinstance(cell, _LesionedCell):
+    if isinstance(cell, _LesionedCell):
         cell = cell.cell
     name, size = type(cell).__name__, cell.hidden_size
     if not chosen or not all(0 <= neuron < size for neuron in chosen):
