@@ -1,7 +1,7 @@
 """Interventions on a network: lesions of neurons and perturbations of the state."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -89,7 +89,7 @@ class _LesionedCell(AbstractCell):
 
 def lesion(
     model: _Model,
-    neurons: Sequence[int] | int,
+    neurons: Sequence[int] | Set[int] | int,
     *,
     layer: int = 0,
     value: float = 0.0,
@@ -123,7 +123,8 @@ def lesion(
             f"lesion: layer={layer}, but the module has {module.num_layers}, counted from 0."
         )
     cell = module.each_cell[layer]
-    entries = _find_entries(cell, np.atleast_1d(neurons).tolist(), parts)
+    chosen = list(neurons) if isinstance(neurons, Set) else np.atleast_1d(neurons).tolist()
+    entries = _find_entries(cell, chosen, parts)
     held = _LesionedCell(cell, entries, value).train(cell.training)
     module.cells._modules[str(layer)] = held  # of a copy, past what fixes its parts
     return lesioned

@@ -74,8 +74,17 @@ def test_neurons_are_silenced_one_after_the_other():
     x, _ = sequences()
     both = lesion(lesion(rnn, np.int64(SILENT[0])), SILENT[1:])
     torch.testing.assert_close(both(x), lesion(rnn, SILENT)(x), rtol=0, atol=0)
+    torch.testing.assert_close(both(x), lesion(rnn, set(SILENT))(x), rtol=0, atol=0)
     with pytest.raises(ArgumentError, match="the state of GRUDCell has the parts"):
         lesion(lesion(build("gru-d"), 0, parts=["h"]), 1)
+
+
+def test_a_neuron_silenced_again_is_held_at_the_later_value():
+    rnn = build("gru")
+    x, _ = sequences()
+    again = lesion(lesion(lesion(rnn, 0, value=0.3), SILENT), SILENT, value=0.5)
+    expected = lesion(lesion(rnn, SILENT, value=0.5), 0, value=0.3)
+    torch.testing.assert_close(again(x), expected(x), rtol=0, atol=0)
 
 
 def test_fixed_points_of_a_lesioned_flow_are_those_of_the_other_neurons():
