@@ -169,15 +169,15 @@ def _read_numbers(schema: IOSchema, name: str) -> tuple[float, ...]:
     """Return a scale as numbers of Python, whatever held them."""
     values, is_mean = getattr(schema, name), "mean" in name
     try:
-        numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
-        numbers = torch.tensor(math.nan)
-    if numbers.ndim != 1 or not numbers.isfinite().all() or not (is_mean or numbers.all()):
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)) or not (is_mean or all(numbers)):
         raise ArgumentError(
             f"{name} must hold finite numbers{', none of them 0' * (not is_mean)}, in a list, got "
             f"{values!r}."
         )
-    return tuple(numbers.tolist())
+    return numbers
 
 
 def resolve_names(kind: str, names: Sequence[str], count: int) -> list[str]:

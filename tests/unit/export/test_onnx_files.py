@@ -261,7 +261,11 @@ def test_labels_of_a_table():
     torch.testing.assert_close(labels.scaling()[0].float(), data.schema.x_mean.float())
 
 
-@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, list])
+def named(values):
+    return pandas.Series(values, index=list("ab")[: len(values)])
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple, named])
 def test_numbers_of_a_schema_may_be_of_any_kind(kind):
     numbers = {"x_mean": [1, 2], "x_scale": [3.0, 0.5], "y_mean": [0], "y_scale": [2]}
     time_scale = np.float32(60) if kind is np.array else 60
