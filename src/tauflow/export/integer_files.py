@@ -247,7 +247,7 @@ def _make_files(
         "body": code.body,
         "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
         "start": ", ".join(str(int(v)) for v in np.rint(start * 2.0**integers.state_q)),
-        **_describe_samples(step, integers, schema),
+        **_describe_samples(step, integers, schema, scaled=metadata["scaling_inside"]),
         **_describe_checks(checks, sequences),
     }
     vector = _make_vector(integers, sequences, start, observed=step.observed)
@@ -262,7 +262,7 @@ def _make_files(
 
 
 def _describe_samples(
-    step: ExportableModel, integers: IntegerStep, schema: IOSchema
+    step: ExportableModel, integers: IntegerStep, schema: IOSchema, *, scaled: bool
 ) -> dict[str, Any]:
     io, observed = integers.io, step.observed
     x_names = [sanitize_comment(v) for v in resolve_names("x", schema.inputs, step.input_size)]
@@ -270,10 +270,11 @@ def _describe_samples(
     unit = sanitize_comment(schema.time_unit) or "that of the cell's time constants"
     zeros = [f" - {int(z)}" if z > 0 else f" + {-int(z)}" if z else "" for z in io.x_zero]
     missing = io.pack(io.x_mean)
+    absences = [f"; {v} where missing" if scaled else "" for v in missing]
     x_lines = [
-        f"x[{i}] = {name} * 2^{q}{zero}, rounded and saturated; {absent} where missing"
+        f"x[{i}] = {name} * 2^{q}{zero}, rounded and saturated{absent}"
         for i, (name, q, zero, absent) in enumerate(
-            zip(x_names, io.x_q, zeros, missing, strict=True)
+            zip(x_names, io.x_q, zeros, absences, strict=True)
         )
     ]
     y_lines = [

@@ -197,6 +197,7 @@ def test_what_is_written_says_how_far_it_is(written):
     assert metadata["bytes"]["stack"] < 400
     readme = (folder / "README.md").read_text()
     assert f"{100 * checks['error']:.3g} %" in readme
+    assert "where missing" not in (folder / "model.h").read_text()  # for nothing is scaled
     source = (folder / "model.c").read_text()
     assert "float" not in source
     assert "int64" not in source
