@@ -401,7 +401,8 @@ def test_comparisons_of_a_claim_are_corrected_together(tmp_path):
     three = {row[0]: f"ahead('ltc-table-6', 'ltc', ['{row}'])" for row in ("lstm", "neural-ode")}
     rule = "l and n and ahead('ltc-table-6', 'ltc', ['ct-rnn'])"
     together = example(values=three, measured="{l}", holds=rule, in_part="l or n")
-    assert judge_claim(together, stored).verdict == "does not hold"
+    judged_together = judge_claim(together, stored)
+    assert (judged_together.verdict, judged_together.measured) == ("does not hold", "no")
 
 
 def test_runs_of_a_variation_need_seeds_and_epochs(tmp_path):

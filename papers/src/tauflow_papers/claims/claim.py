@@ -184,6 +184,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     verdict = decide(claim.holds, claim.in_part)
     if stored.comparisons:  # now that all are known, which Holm's correction needs
         values, _ = _compute_values(claim, stored)
+        measured = fill_in(claim.measured, stored.functions, values)
         verdict = decide(claim.holds, claim.in_part)
     others = [(rule, claim.in_part) for rule in move_bounds(claim.holds)] if claim.holds else []
     others += [(claim.holds, rule) for rule in move_bounds(claim.in_part)] if claim.in_part else []
