@@ -108,7 +108,7 @@ def _check_scalar_dt(
             f"{where}: dt must be a number or a tensor of real numbers, got "
             f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
         )
-    if not isinstance(gap, Tensor) and torch.finfo(dtype).max < gap < math.inf:
+    if not isinstance(gap, Tensor) and torch.finfo(dtype).max < abs(gap) < math.inf:
         raise TimeError(
             f"{where}: the time step is too large for {dtype}. Choose a larger unit of time, or "
             "another dtype."
