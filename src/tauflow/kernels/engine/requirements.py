@@ -113,7 +113,10 @@ def has_numba() -> bool:
 
 def _cpu_unsupported_reason(tensors: Sequence[Tensor]) -> str | None:
     if not _is_numba_installed():
-        return "numba is not installed or cannot be imported; pip install 'numba>=0.61'"
+        return (
+            "numba is not installed or cannot be imported, or NUMBA_DISABLE_JIT is set; pip "
+            "install 'numba>=0.61', and unset the variable"
+        )
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return "{us} run on the CPU"
     return None
