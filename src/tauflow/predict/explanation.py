@@ -21,10 +21,15 @@ from tauflow.data.imputation import impute_with_indicators
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.plotting.palette import report_style
-from tauflow.tabular.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT
+from tauflow.tabular.options import (
+    CATEGORY_NAME_FORMAT,
+    FUTURE_NAME_FORMAT,
+    INDICATOR_NAME_FORMAT,
+    LEAD_TIME_INPUT,
+)
 from tauflow.tabular.prediction_columns import check_distinct_columns
 from tauflow.tabular.schema import Schema
-from tauflow.tabular.transform import NewTable, list_indicator_features
+from tauflow.tabular.transform import NewTable
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.objectives import AnyScore
@@ -329,7 +334,8 @@ class Explainer:
 def group_inputs(schema: Schema, *, with_indicators: bool = False) -> dict[str, list[int]]:
     """Return the inputs of each feature.
 
-    Those that say how far ahead the rows to predict are belong to no feature.
+    What is known ahead of a later row is a feature by itself. Inputs that say how far ahead the
+    rows to predict are belong to none.
 
     Args:
         schema: fitted.
@@ -340,12 +346,17 @@ def group_inputs(schema: Schema, *, with_indicators: bool = False) -> dict[str, 
         for name, texts in schema.categories
         for text in texts
     }
-    count, groups = len(schema.list_columns()), dict[str, list[int]]()
-    for place, name in enumerate(schema.inputs[:count]):
-        groups.setdefault(owners.get(name, name), []).append(place)
-    for place in list_indicator_features(schema, count) if with_indicators else ():
-        indicator = INDICATOR_NAME_FORMAT.format(schema.inputs[place])
-        groups[schema.inputs[place]].append(schema.inputs.index(indicator, count))
+    steps = range(1, (schema.horizon or 1) + 1)
+    lead_times = {LEAD_TIME_INPUT, *(FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, n) for n in steps)}
+    columns, groups = schema.list_columns(), dict[str, list[int]]()
+    for place, name in enumerate(schema.inputs):
+        # A column keeps its name, even if that is like the names of further inputs.
+        measured = name if name in columns else name.removesuffix(INDICATOR_NAME_FORMAT.format(""))
+        if measured != name:
+            if with_indicators:
+                groups[measured].append(place)
+        elif name in columns or name not in lead_times:
+            groups.setdefault(owners.get(name, name), []).append(place)
     return groups
 
 

@@ -106,6 +106,28 @@ def test_a_column_may_have_the_name_of_an_indicator():
     assert importance["importance"]["a measured"] != 0
 
 
+def test_what_is_known_ahead_takes_no_place_of_another_feature():
+    """``b`` and ``city`` are known ahead, and how far ahead the rows are is no feature."""
+    table = visits().drop(columns=["ill", "age"]).sort_values(["patient", "hours"])
+    table["city"] = np.random.default_rng(1).choice(["x", "z"], len(table))
+    roles = {"id": "patient", "time": "hours", "target": "y", "known": ["b", "city"]}
+    form = {"task": "next-step", "window": 2, "horizon": 1, "missing": "inputs"}
+    data = from_table(table, **roles, **form)
+    assert {"b +1", "city=x +1", "gap ahead +1", "a measured"} < set(data.schema.inputs)
+    torch.manual_seed(0)
+    cell = tauflow.CfC(data.card.input_size, 8, return_sequences=False)
+    predictor = Predictor.from_data(tauflow.SequenceModel(cell, data.card.target_size), data)
+    ahead = table.groupby("patient").cumcount(ascending=False) == 0
+    asked = table.assign(**{name: table[name].mask(ahead) for name in ("a", "sex", "y")})
+    explanation = predictor.explain(asked)
+    total = explanation.values.groupby("patient")["attribution"].sum()
+    gap = explanation.answers["answer"] - explanation.answers["baseline"]
+    np.testing.assert_allclose(total, gap - explanation.answers["residual"], rtol=1e-4, atol=1e-3)
+    features = {"a", "b", "b +1", "city", "city=x +1", "city=z +1", "sex", "y"}
+    assert set(explanation.values["feature"]) == features
+    assert set(predictor.permutation_importance(data.test)["feature"]) == features
+
+
 def test_contributions_add_up_in_the_unit_of_the_table(table, trained):
     explanation = trained["y"].explain(table)
     total = explanation.values.groupby("patient")["attribution"].sum()
