@@ -143,4 +143,4 @@ def _select_columns(rows: Sequences, X: SequenceCollection, fitted: Schema) -> S
                 )
     lacking = np.zeros(len(rows.values))
     values = np.stack([columns.get(name, lacking) for name in names], axis=1)
-    return replace(rows, values=values)
+    return replace(rows, values=values, number_count=len(fitted.list_number_columns()))

@@ -218,7 +218,7 @@ def find_last_samples(rows: Sequences, known_features: Indices) -> Indices:
 def _find_samples(rows: Sequences, known_features: Indices) -> NDArray[np.bool_]:
     """Return which rows hold more than given features, (R,)."""
     others = np.setdiff1d(np.arange(rows.values.shape[1]), known_features)
-    is_sample: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, others]), axis=1)
+    is_sample: NDArray[np.bool_] = np.any(rows.find_measured()[:, others], axis=1)
     return is_sample
 
 

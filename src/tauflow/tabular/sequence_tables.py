@@ -66,6 +66,7 @@ def read_table_sequences(
     rows = Sequences(
         values=values[grouped.rows],
         lengths=grouped.lengths,
+        number_count=len(schema.list_number_columns()),
         dt=None if time is None else grouped.compute_dt(),
         dated=grouped.dated,
         zoned=grouped.zoned,
@@ -122,4 +123,5 @@ def read_frames(
     categorical = {n: k for n, k in kinds if all(n in table.categorical for table in tables)}
     joined = replace(make_frame(lengths, columns), categorical=categorical)
     values, schema = _read_values(joined, schema, names)
-    return Sequences(values=values, lengths=lengths), schema
+    numbers = len(schema.list_number_columns())
+    return Sequences(values=values, lengths=lengths, number_count=numbers), schema

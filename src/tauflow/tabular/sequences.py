@@ -45,6 +45,8 @@ class Sequences:
         times: of these rows, (R,), as numbers.
         unsorted: how many rows of the table were earlier than the row before of the same id.
         values: features, (R, I), NaN where missing; or types of events, (R,).
+        number_count: how many of the features are numbers, the first ones; the others are 1 where a
+            row holds a category, else 0. ``None``: all are numbers.
         dt: time since the row before, (R,), of the first row of a sequence too; ``None`` if X
             came without times, or if only ``times`` say it.
         unit: of ``times``.
@@ -68,6 +70,7 @@ class Sequences:
     times: Floats = field(default_factory=lambda: np.zeros(0))
     unsorted: int = 0
     values: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0)))
+    number_count: int | None = None
     dt: Floats | None = None
     unit: str = NO_TIMES
     dated: bool = False
@@ -134,6 +137,13 @@ class Sequences:
         """Return which sequences have a row of which something holds, (N,); of every row, (R,)."""
         places = np.flatnonzero(condition[self.rows])
         return np.searchsorted(places, self.starts) < np.searchsorted(places, self.ends)
+
+    def find_measured(self) -> Bools:
+        """Return which numbers and categories of ``values`` rows hold, (R, I)."""
+        measured: Bools = ~np.isnan(self.values)
+        if self.number_count is not None:
+            measured[:, self.number_count :] &= self.values[:, self.number_count :] != 0
+        return measured
 
     # Times.
 

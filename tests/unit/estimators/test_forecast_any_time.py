@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tauflow.errors import ArgumentError, DataError, ShiftWarning, TimeError, UnknownNameError
-from tauflow.estimators import SequenceForecaster
+from tauflow.estimators import SequenceCollection, SequenceForecaster
 from tauflow.estimators.forecast_queries import make_windows, plan_forecast, plan_training
 from tauflow.tabular.sequences import Sequences
 
@@ -161,6 +161,24 @@ def test_planned_doses_are_known_and_later_levels_are_not():
     predictions = forecaster.predict(planned, at=asked[["id", "t"]])[:, 0]
     truth = asked["level"].to_numpy()
     assert np.mean((predictions - truth) ** 2) < 0.3 * np.mean((without - truth) ** 2)
+
+
+@pytest.mark.parametrize("is_collection", [False, True])
+def test_a_text_that_is_missing_makes_no_sample_of_known_values(is_collection):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"id": np.repeat(["p", "q"], 40), "t": np.tile(np.arange(40.0), 2)})
+    table["y"], table["dose"] = rng.normal(size=(2, 80))
+    table["drug"] = rng.choice(["a", "b"], 80)
+    forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=3.0, targets="y")
+    forecaster.set_params(known=["dose"]).fit(table, id="id", time="t")
+    planned = table.assign(**{n: table[n].mask(table["t"] >= 30) for n in ("y", "drug")})
+    planned.loc[29, "y"] = np.nan  # of p, which is a sample by its drug
+    if is_collection:
+        planned = SequenceCollection(planned, id="id", time="t")
+    forecasts = forecaster.forecast(planned, [1.0, 3.0])
+    assert forecasts["t"].tolist() == [30.0, 32.0, 30.0, 32.0]
+    alone = forecaster.predict(planned, at=pd.DataFrame({"id": ["p", "q"], "t": [32.0, 32.0]}))
+    np.testing.assert_array_equal(forecasts["value"][1::2], alone[:, 0])
 
 
 def test_tidy_forecasts_have_a_row_for_each_id_time_target_and_quantile(fitted):
