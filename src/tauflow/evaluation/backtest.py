@@ -281,35 +281,37 @@ def _make_source(model: Any, frame: Any, t: Any) -> BacktestSource:
 def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list[dict[int, int]]:
     """Return for each origin how many rows of each series are known, the earliest first.
 
+    Moments from which no series can be forecast, such as between ids one after another, are no
+    origins.
+
     Raises:
-        DataError: a series has too few rows before the first origin, or none has enough.
+        DataError: there are fewer origins with enough rows of a series before and after them.
     """
     lengths = {number: len(rows) for number, rows in enumerate(source.rows)}
     moments, left = source.count_rows_left()
-    earlier: list[dict[int, int]] = []
+    cuts: list[dict[int, int]] = []
     ends = {n: length - source.horizon + step for n, length in lengths.items()}
-    for number in range(origins):
-        back = source.horizon + step * number
+    most = int(left[0]) if by == "time" else max(lengths.values())
+    for back in range(source.horizon, most + 1, step):
         cut = {n: length - back for n, length in lengths.items()}
         if by == "time":
-            place = int(np.searchsorted(-left, -back, "right")) - 1
+            moment = moments[np.searchsorted(-left, -back, "right") - 1]
             cut = {
-                n: int(np.searchsorted(source.times[rows], moments[place], "right"))
+                n: int(np.searchsorted(source.times[rows], moment, "right"))
                 for n, rows in enumerate(source.rows)
-                if place >= 0
             }
         # Left out is an id with fewer rows than step up to its next origin.
         cut = {n: end for n, end in cut.items() if _MIN_ROWS <= end <= ends[n] - step}
         ends |= cut
-        earlier.append(cut)
-    if not earlier[-1]:
-        raise DataError(
-            f"the rows are too few for {format_count(origins, 'origin')} "
-            f"{format_count(step, 'row')} apart: the first one needs "
-            f"{format_count(_MIN_ROWS, 'row')} of a series before it and {source.horizon} after "
-            "it, and none has as many. Ask for fewer origins, or a smaller step."
-        )
-    return [cut for cut in reversed(earlier) if cut]
+        cuts += [cut] if cut else []
+        if len(cuts) == origins:
+            return cuts[::-1]
+    raise DataError(
+        f"the rows are too few for {format_count(origins, 'origin')} "
+        f"{format_count(step, 'row')} apart: each needs {format_count(_MIN_ROWS, 'row')} of a "
+        f"series before it and {source.horizon} after it, which leaves {len(cuts)}. Ask for fewer "
+        "origins, or a smaller step."
+    )
 
 
 def _compute_scales(

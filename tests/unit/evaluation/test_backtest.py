@@ -359,6 +359,17 @@ def test_ids_with_times_of_their_own_are_all_forecast_and_no_row_twice():
     assert len(backtest(model, untimed, **options).frame) == len(by_id)
 
 
+def test_moments_between_ids_one_after_another_are_no_origins():
+    frame = pandas.DataFrame({"who": np.repeat([0, 1, 2], 30), "y": np.tile(DAY[:30, 0], 3)})
+    frame["when"] = np.arange(90.0) + 70 * frame["who"]
+    model = SequenceForecaster(**SMALL, horizon=3).fit(frame, id="who", time="when")
+    for origins, counts in ((12, {1: 3, 2: 9}), (27, {0: 9, 1: 9, 2: 9})):
+        report = backtest(model, frame, origins=origins, boosting=False).frame
+        assert report.groupby("id")["origin"].nunique().to_dict() == counts
+    with pytest.raises(DataError, match=r"too few for 28 origins .* leaves 27"):
+        backtest(model, frame, origins=28)
+
+
 def test_times_that_are_rounded_are_not_too_late():
     frame = pandas.DataFrame({"when": 0.1 * np.arange(120), "y": np.sin(np.arange(120) / 5)})
     model = SequenceForecaster(**SMALL, max_lead_time=0.3).fit(frame[:80], time="when")
