@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
-from tauflow.tabular.cell_values import compute_slack, to_durations, to_seconds
+from tauflow.tabular.cell_values import compute_slack, to_seconds
 from tauflow.tabular.files import read_table, to_pandas
 from tauflow.tabular.grouping import get_ids
 from tauflow.tabular.pandas_index import convert_series, read_index
@@ -149,7 +149,10 @@ class EstimatorSource(BacktestSource):
             seconds, dated = to_seconds(lead_time), lead_time.dtype.kind == "m"
             latest = seconds.max() if dated else np.abs(self.times).max()
             late = seconds > longest + compute_slack(latest, longest)
-            more["at"] = to_durations(np.minimum(seconds, longest), dated=dated)
+            # Not to_durations: of times that are less than a microsecond apart it makes 0.
+            unit, count = ("m8[ns]", 1e9) if longest < 1.0 else ("m8[us]", 1e6)
+            most = np.array(longest * count).astype(unit) if dated else longest
+            more["at"] = np.where(seconds > longest, most, lead_time)
         elif model._has_lead_times:
             more["lead_time"] = lead_time
         prediction = model.predict(X, interval=interval, **more)

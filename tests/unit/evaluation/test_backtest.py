@@ -378,6 +378,19 @@ def test_times_that_are_rounded_are_not_too_late():
     assert np.isfinite(predictions).all()
 
 
+def test_times_may_be_nanoseconds_apart():
+    gaps = np.tile([100, 300], 40)
+    gaps[79] = 900  # the last row comes too late
+    when = np.datetime64("2024-01-01") + gaps.cumsum().astype("m8[ns]")
+    frame = pandas.DataFrame({"when": when, "y": DAY[:80, 0]})
+    options = {"max_lead_time": np.timedelta64(700, "ns")}
+    model = SequenceForecaster(**SMALL, **options).fit(frame[:60], time="when")
+    predictions = _get_predictions(backtest(model, frame, origins=2, boosting=False))
+    lead_time = np.array([100, 400]).astype("m8[ns]")
+    alone = np.stack([model.predict(frame[:end], at=lead_time)[:, 0] for end in (76, 78)])
+    np.testing.assert_allclose(predictions, [*alone[0], alone[1, 0], np.nan], rtol=1e-5)
+
+
 def test_columns_that_the_fit_did_not_have_are_left_out_of_the_next():
     frame = pandas.DataFrame({"when": np.arange(80.0), "y": DAY[:80, 0], "who": "x"})
     more = frame.assign(later=frame["y"].shift(-3))
