@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.arrays import make_frame
 from tauflow.tabular.cell_values import compute_slack, to_seconds
 from tauflow.tabular.files import read_table, to_pandas
+from tauflow.tabular.frame import Frame
 from tauflow.tabular.grouping import get_ids
 from tauflow.tabular.pandas_index import convert_series, read_index
 from tauflow.tabular.schema import Schema
@@ -112,9 +114,9 @@ class EstimatorSource(BacktestSource):
                 f"{data.shape}."
             )
         shown = np.arange(len(data)) if t is None else np.asarray(t)
-        times = to_dates(shown.tolist()) if shown.dtype.kind == "O" else shown
-        if times.shape != (len(data),):
-            raise DataError(f"t has shape {times.shape}, expected ({len(data)},).")
+        if shown.shape != (len(data),):
+            raise DataError(f"t has shape {shown.shape}, expected ({len(data)},).")
+        times = _read_moments(make_frame(np.array([len(data)]), {"t": shown}), "t")
         return cls(
             model=model,
             data=(data, None if t is None else shown),
@@ -255,6 +257,19 @@ def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> 
     return max(1, int(longest / np.median(gaps) + 1e-6)) if len(gaps) else 1
 
 
+def _read_moments(table: Frame, column: str) -> NDArray[Any]:
+    """Return the times of a column to sort by, (R,): numbers, or dates in UTC without a zone.
+
+    Raises:
+        TimeError: a row has no time, or a text that is no time.
+    """
+    is_dated = read_times(table, column, None, skip_date_check=True).dated
+    times = np.asarray(table.columns[column])
+    if times.dtype.kind != "O":
+        return times
+    return to_dates(times.tolist()) if is_dated else table.numbers(column)
+
+
 def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str, Any]:
     """Return a table as it was read for the training: its rows, targets, times and series."""
     table = read_table(data, schema, variables=schema.variables or None, is_training_data=False)
@@ -270,10 +285,7 @@ def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str,
     for places in rows:  # without times, ids end together
         times[places] = np.arange(-len(places), 0)
     if schema.time is not None:
-        is_dated = read_times(table, schema.time, None, skip_date_check=True).dated
-        shown, times = frame[schema.time].to_numpy(), np.asarray(table.columns[schema.time])
-        if times.dtype.kind == "O":
-            times = to_dates(times.tolist()) if is_dated else table.numbers(schema.time)
+        shown, times = frame[schema.time].to_numpy(), _read_moments(table, schema.time)
     ids = np.array(["the series"], object)
     if schema.id is not None:
         ids = frame[schema.id].to_numpy()[[places[0] for places in rows]]

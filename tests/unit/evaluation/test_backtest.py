@@ -383,11 +383,11 @@ def test_times_may_be_nanoseconds_apart():
     gaps[79] = 900  # the last row comes too late
     when = np.datetime64("2024-01-01") + gaps.cumsum().astype("m8[ns]")
     frame = pandas.DataFrame({"when": when, "y": DAY[:80, 0]})
-    options = {"max_lead_time": np.timedelta64(700, "ns")}
-    model = SequenceForecaster(**SMALL, **options).fit(frame[:60], time="when")
+    model = SequenceForecaster(**SMALL, max_lead_time=np.timedelta64(700, "ns"))
+    model.fit(frame[:60], time="when")
     predictions = _get_predictions(backtest(model, frame, origins=2, boosting=False))
-    lead_time = np.array([100, 400]).astype("m8[ns]")
-    alone = np.stack([model.predict(frame[:end], at=lead_time)[:, 0] for end in (76, 78)])
+    lead = np.array([100, 400], "m8[ns]")
+    alone = np.stack([model.predict(frame[:end], at=lead)[:, 0] for end in (76, 78)])
     np.testing.assert_allclose(predictions, [*alone[0], alone[1, 0], np.nan], rtol=1e-5)
 
 
@@ -403,10 +403,12 @@ def test_columns_that_the_fit_did_not_have_are_left_out_of_the_next():
 def test_times_are_read_as_fit_reads_them():
     hours = pandas.date_range("2024-03-30", periods=80, freq="h", tz="Europe/Berlin")
     values = DAY[:80]
-    model = SequenceForecaster(**SMALL, max_lead_time="3h").fit(values[:60], t=hours[:60])
-    report = backtest(model, values, t=hours, origins=2, boosting=False)
-    alone = model.predict(values[:77], t=hours[:77], at=["1h", "2h", "3h"])[:, 0]
-    np.testing.assert_allclose(_get_predictions(report)[3:], alone, rtol=1e-5)
+    counts = pandas.Series(range(80), dtype="Int64")
+    for t, at in ((counts, [1.0, 2.0, 3.0]), (hours, ["1h", "2h", "3h"])):
+        model = SequenceForecaster(**SMALL, max_lead_time=at[-1]).fit(values[:60], t=t[:60])
+        report = backtest(model, values, t=t, origins=2, boosting=False)
+        alone = model.predict(values[:77], t=t[:77], at=at)[:, 0]
+        np.testing.assert_allclose(_get_predictions(report)[3:], alone, rtol=1e-5)
     assert report.frame["origin"].unique().tolist() == [hours[73], hours[76]]
     for index in (hours.tz_localize(None), pandas.period_range("2024-03-30", periods=80, freq="h")):
         series = pandas.Series(values[:, 0], index=index, name="y")
