@@ -354,8 +354,7 @@ def _find_ends(quantiles: Floats, interval: float | None) -> list[Floats]:
     """Return ends of intervals, or none: between quantiles by lines, beyond as of a normal."""
     if interval is None:
         return []
-    check_level(interval)
-    ends = []
+    interval, ends = check_level(interval), []
     for level in ((1 - interval) / 2, (1 + interval) / 2):
         inside = np.clip(level, QUANTILE_LEVELS[0], QUANTILE_LEVELS[-1])
         place = np.interp(inside, QUANTILE_LEVELS, np.arange(len(QUANTILE_LEVELS)))

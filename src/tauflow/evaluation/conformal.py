@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +134,7 @@ class Conformal:
 
 def check_level(level: float) -> float:
     """Return a level, or raise :class:`ArgumentError` if it is no number between 0 and 1."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < level < 1:
         raise ArgumentError(
             f"interval must be a share between 0 and 1, such as 0.9 for 90 %, got {level!r}."
         )

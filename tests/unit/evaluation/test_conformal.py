@@ -84,6 +84,13 @@ def test_a_level_is_a_share(level):
         conformal.interval(np.zeros((1, 1)), level)
 
 
+def test_a_level_may_be_a_number_of_numpy():
+    conformal = Conformal.fit(np.zeros((99, 1)), np.arange(99.0)[:, None])
+    expected = conformal.interval(np.zeros((1, 1)), 0.5)
+    for dtype in (np.float16, np.float32, np.float64):
+        np.testing.assert_array_equal(conformal.interval(np.zeros((1, 1)), dtype(0.5)), expected)
+
+
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_loss_of_quantiles_is_scikit_learns(per_step):
     torch.manual_seed(0)
