@@ -70,18 +70,39 @@ def inspect(
     for note in notes:
         print_line(note)
     if problem is None:
-        print_line("Suggested command (change any role that is wrong):")
-        print_line(f"  {shlex.join(_suggest_command(file, description))}")
+        _print_command(file, description)
     else:
         print_line(f"It cannot be read so: {problem}")
         print_line("Say what columns are, for example: tauflow inspect FILE --id ID --time TIME")
+
+
+def _print_command(file: Path, description: "Description") -> None:
+    """Print a command that trains on the table, or why none forecasts as many rows as are asked."""
+    from .output import print_line
+
+    horizon = description.options.get("horizon") or 1
+    if horizon > 1 and not _can_forecast(description):
+        print_line(
+            f"No command forecasts {format_count(horizon, 'row')} of it: tauflow forecast needs "
+            "times, and a column for each variable. Give such a table (of a long one, its pivot), "
+            "or leave out --horizon for forecasts of the next row."
+        )
+    else:
+        print_line("Suggested command (change any role that is wrong):")
+        print_line(f"  {shlex.join(_suggest_command(file, description))}")
+
+
+def _can_forecast(description: "Description") -> bool:
+    """Whether ``tauflow forecast`` reads the table: with times, and a column for each variable."""
+    options = description.options
+    return bool(options.get("time") and description.gaps.size and not options.get("long"))
 
 
 def _suggest_command(file: Path, description: "Description") -> list[str]:
     """Return the words of a command that trains on the table."""
     options, lead_time = dict(description.options), description.lead_time
     time, horizon = options.get("time"), options.pop("horizon", None)
-    if horizon is not None and time is not None and description.gaps.size:
+    if horizon is not None and time is not None and _can_forecast(description):
         unit = "h" if description.columns[time].profile.is_time else ""
         lead_time = f"{horizon * np.median(description.gaps):.12g}{unit}"
     if lead_time is None:

@@ -66,7 +66,8 @@ class Description:
         problem: why the table cannot be read so.
         lengths: how many different times each id has.
         gaps: time steps between these, in hours if they are dates, in rows without times.
-        lead_time: how far ahead to forecast a single series of hours or days; ``None`` of others.
+        lead_time: how far ahead to forecast a single series of hours or days that is no long table;
+            ``None`` of others.
     """
 
     columns: Mapping[str, ColumnDescription]
@@ -372,7 +373,8 @@ class _Describer:
         if options.id is None or "split_by" in self.options or usual > _LONG:
             self.options["window"] = _WINDOW
         dated = options.time is not None and self.by_name[options.time].is_time
-        if not dated or not gaps.size or options.id is not None or not options.is_forecast:
+        is_single = options.id is None and options.long is None
+        if not (dated and gaps.size and is_single and options.is_forecast):
             return None
         even = share(gaps == np.median(gaps)) > 0.99
         return _LEAD_TIMES.get(float(np.median(gaps))) if even else None

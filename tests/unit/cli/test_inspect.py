@@ -124,3 +124,21 @@ def test_a_horizon_is_the_longest_time_of_a_forecast(call, tmp_path, unit, span)
     assert words[words.index("--targets") + 1] == '"a, b"'
     small = ["--epochs", 1, "--model", "gru", "--hidden-size", 2]
     assert "Errors up to 3 rows ahead" in call(*words, *small).stderr
+
+
+@pytest.mark.parametrize("options", [["--long", "item,value"], ["--time", "none"]])
+def test_no_command_is_suggested_that_would_not_forecast_so_many_rows(call, tmp_path, options):
+    times = pandas.date_range("2024-05-31", periods=120, freq="h")
+    frame = pandas.DataFrame({"t": times, "a": np.sin(np.arange(120)), "b": np.arange(120.0)})
+    if "--long" in options:  # of which tauflow forecast reads none
+        frame = frame.melt("t", var_name="item").sort_values("t")
+    else:
+        frame = frame.drop(columns="t")
+    frame.to_csv(tmp_path / "series.csv", index=False)
+    options = [*options, "--window", 20]
+    assert suggested(call("inspect", "series.csv", *options, "--horizon", 1).output)[0] == "run"
+    refused = " ".join(call("inspect", "series.csv", *options, "--horizon", 3).output.split())
+    assert "Suggested command" not in refused
+    assert "No command forecasts 3 rows of it: tauflow forecast needs times" in refused
+    words = suggested(call("inspect", "series.csv", *options[:2]).output)
+    assert words[:2] == ["run", "series.csv"]
