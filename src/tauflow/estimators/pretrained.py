@@ -33,7 +33,7 @@ from tauflow.tabular.times import check_zones
 
 from .forecast_queries import describe_queries
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .preparation import check_kind_of_times
+from .preparation import check_kind_of_times, check_timed
 from .pretrained_request import NO_FEATURES, Request, read_request
 from .reading import get_table_options, read_rows
 
@@ -58,6 +58,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     """
 
     schema_: Schema
+    _is_timed: bool | None = None  # as of forecasters of old files
 
     def __init__(self, *, blend: bool = True) -> None:
         self.blend = blend
@@ -239,7 +240,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
                 "the forecaster is not fitted, and its weights are those of tauflow itself. Call "
                 "SequenceForecaster.from_pretrained() where it is needed."
             )
-        write_fitted(Path(path), self._base, self.tables_, self.schema_, blend=self.blend)
+        fitted = self._base, self.tables_, self.schema_
+        write_fitted(Path(path), *fitted, blend=self.blend, is_timed=self._is_timed)
 
     @classmethod
     def load(cls, path: str | Path) -> "PretrainedForecaster":
@@ -248,9 +250,10 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         Raises:
             ModelFileError: the file is of another kind, or damaged.
         """
-        network, tables, schema, blend = read_fitted(path)
+        network, tables, schema, blend, is_timed = read_fitted(path)
         forecaster = cls(blend=blend)
         forecaster._network, forecaster.schema_, forecaster.tables_ = network, schema, tables
+        forecaster._is_timed = is_timed
         return forecaster
 
     @property
@@ -275,7 +278,11 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         rows = read_rows(reader, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
         unit = "seconds" if rows.dated else reader.schema_.unit
         reader.schema_ = replace(reader.schema_, dated=rows.dated, unit=unit)
-        if is_fitted:
+        if not is_fitted:
+            self._is_timed = rows.dt is not None
+        else:
+            if self._is_timed is not None:
+                check_timed(self._is_timed, rows)
             zoned: bool | None = self.schema_.zoned
             check_kind_of_times(self.schema_.dated or zoned is not None, rows)
             check_zones(rows.zoned, zoned, "this table", "the fit")

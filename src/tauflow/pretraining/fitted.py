@@ -54,8 +54,18 @@ def write_fitted(
     schema: Schema,
     *,
     blend: bool,
+    is_timed: bool | None,
 ) -> None:
-    """Write a network and what was fitted to each target, replacing ``path`` in one step."""
+    """Write a network and what was fitted to each target, replacing ``path`` in one step.
+
+    Args:
+        path: of the file.
+        base: the network that was loaded.
+        tables: what was fitted, by target.
+        schema: of the table.
+        blend: whether to blend.
+        is_timed: whether the fit had times; ``None`` if it is not known.
+    """
     tensors = {f"base.{key}": tensor for key, tensor in base.state_dict().items()}
     described = []
     for place, (name, table) in enumerate(tables.items()):
@@ -68,13 +78,16 @@ def write_fitted(
             fitted["weights"] = fitted["weights"].tolist()
         described.append({"target": name, "step": table.step, "blend": fitted})
     metadata = {"blend": blend, "network": asdict(base.options), "schema": schema.to_dict()}
-    write_tensor_file(path, KIND, tensors, metadata | {"tables": described})
+    metadata |= {"tables": described, "is_timed": is_timed}
+    write_tensor_file(path, KIND, tensors, metadata)
 
 
 def read_fitted(
     path: str | Path,
-) -> tuple[ZeroShotNetwork, dict[Any, FittedTable], Schema, bool]:
-    """Return network, fitted tables, schema and whether to blend, of a file.
+) -> tuple[ZeroShotNetwork, dict[Any, FittedTable], Schema, bool, bool | None]:
+    """Return network, fitted tables, schema, whether to blend, and if the fit had times, of a file.
+
+    The last is ``None`` of old files.
 
     Raises:
         ModelFileError: :func:`write_fitted` did not write it, or it is damaged.
@@ -97,7 +110,8 @@ def read_fitted(
         base = _build(options, take_tensors(tensors, "base"))
         if base is None:
             raise KeyError("base")
-        return base, tables, Schema.from_dict(metadata["schema"]), bool(metadata["blend"])
+        schema = Schema.from_dict(metadata["schema"])
+        return base, tables, schema, bool(metadata["blend"]), metadata.get("is_timed")
 
 
 def _build(options: NetworkOptions, tensors: dict[str, Tensor]) -> ZeroShotNetwork | None:

@@ -192,6 +192,26 @@ def test_numbers_and_dates_are_not_compared(forecaster, tmp_path):
             assert len(each.forecast(fitted, [fitted_at], targets="a"))
 
 
+def test_times_are_given_as_they_were_for_the_fit(forecaster, tmp_path):
+    values = np.random.default_rng(0).normal(size=(3, 20, 1))
+    numbers = np.tile(np.arange(20.0), (3, 1))
+    dates = np.datetime64("2024-01-01") + numbers.astype("m8[h]")
+    untimed = {}
+    for fitted, others in (
+        (untimed, ({"t": numbers}, {"t": dates}, {"dt": 1.0})),
+        ({"t": numbers}, (untimed,)),
+        ({"t": dates}, (untimed,)),
+    ):
+        forecaster.fit(values, **fitted, steps=0)
+        forecaster.save(tmp_path / "fitted.safetensors")
+        for each in (forecaster, PretrainedForecaster.load(tmp_path / "fitted.safetensors")):
+            for other in others:
+                with pytest.raises(ArgumentError, match="fitted to sequences with"):
+                    each.forecast(values, [1.0], **other)
+            at = "1h" if fitted.get("t") is dates else 1.0
+            assert len(each.forecast(values, [at], **fitted)) == 3
+
+
 def test_bad_input_is_named(forecaster):
     with pytest.raises(TimeError, match="above 0"):
         forecaster.predict(np.zeros((5, 1)), at=[0.0])
