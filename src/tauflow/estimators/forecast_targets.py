@@ -174,8 +174,8 @@ def check_nothing_imputed(impute: str) -> None:
     """Raise :class:`ArgumentError` for another strategy than the default one."""
     if impute != IMPUTE_STRATEGIES[0]:
         raise ArgumentError(
-            f"impute={impute!r} is not used by forecasts at any time, whose network reads which "
-            "values were measured. Leave it out."
+            f"impute={impute!r} is not used by forecasts at any time, nor by those of several "
+            "samples by a cell: their network reads which values were measured. Leave it out."
         )
 
 

@@ -62,7 +62,8 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
         impute: what replaces missing values for models without a mask of observed values:
             ``"last"``, the last value of the sequence, and before the first the mean; or
             ``"mean"``, the training mean. Each feature with missing values has an additional input,
-            1 where it was measured.
+            1 where it was measured. Forecasts at any time, and those of several samples by a cell,
+            read which values were measured, and take no ``"mean"``.
         layout: axes of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
         dtype: precision of the network, ``"float32"`` or ``"float64"``.
         verbose: 1 for a progress bar.

@@ -359,9 +359,10 @@ def test_times_are_given_each_time_or_never(horizon, tmp_path):
 
 
 def test_what_stands_for_missing_values_is_no_option_of_forecasts_at_any_time():
-    forecaster = SequenceForecaster(max_lead_time=3.0, impute="mean")
-    with pytest.raises(ArgumentError, match="impute='mean' is not used"):
-        forecaster.fit(decays(3), id="id", time="t")
+    for options in ({"max_lead_time": 3.0}, {"model": "gru", "horizon": 3}):
+        forecaster = SequenceForecaster(**options, impute="mean")
+        with pytest.raises(ArgumentError, match=r"impute='mean' is not used .* by a cell"):
+            forecaster.fit(decays(3), id="id", time="t")
 
 
 def test_the_coverage_of_a_target_without_values_is_not_zero():
