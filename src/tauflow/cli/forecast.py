@@ -260,7 +260,7 @@ def _score_held_out(
     is_held = part[id].isin(held)
     forecaster.fit(part[~is_held], **roles)
     held_out, span = format_count(len(held), "id"), forecaster.max_lead_time
-    shown = f"{span:g}" if isinstance(span, float) else span
+    shown = f"{span:.12g}" if isinstance(span, float) else span
     typer.echo(f"RMSE up to {shown} ahead, of {held_out} not trained on:", err=True)
     return _score(forecaster, part[is_held], level)
 

@@ -33,6 +33,13 @@ def check_better_naive_forecasts(stderr, metric, columns):
         assert bool(re.search(sentence, stderr)) == (min(naive) < 0.999 * forecaster), stderr
 
 
+def test_long_times_are_said_in_full(call, table, tmp_path):
+    table.assign(hours=(table["hours"] * 2e6).round()).to_csv(tmp_path / "visits.csv", index=False)
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 12345678]
+    assert "RMSE up to 12345678 ahead" in call(*words, "--at", 1000, "--out", "f.csv").stderr
+
+
 def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
     words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
