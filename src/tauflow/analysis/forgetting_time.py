@@ -221,7 +221,7 @@ def _remove_masked_steps(inputs: SequenceInputs) -> _ModuleInputs:
     companions = {
         "dt": inputs.dt.squeeze(-1),
         "observed": inputs.observed,
-        "reset": inputs.episode_start,
+        "episode_start": inputs.episode_start,
     }
     known = {name: value for name, value in companions.items() if value is not None}
     if inputs.mask is None:

@@ -119,6 +119,7 @@ class Calling(nn.Module):
             "gaps": {"x": x, "dt": dt.unsqueeze(-1), "mask": mask},
             "times": {"x": x, "t": dt.cumsum(1), "mask": mask},
             "lengths": {"x": x, "dt": dt, "lengths": mask.sum(1)},
+            "episodes": {"x": x, "dt": dt, "mask": mask, "episode_start": dt == 0},
         }
         y, h = self.rnn(**ways[self.how])
         return y, h
@@ -137,6 +138,18 @@ def test_a_network_may_be_called_in_any_way(how: str) -> None:
     assert memory.steps == other.steps is not None
     assert memory.time == pytest.approx(other.time)
     torch.testing.assert_close(memory.differences, other.differences)
+
+
+def test_an_episode_that_begins_forgets_the_one_before() -> None:
+    data = _data(3, 40)
+    assert data.dt is not None
+    mask = torch.ones(3, 40, dtype=torch.bool)
+    mask[0, 20:23] = False  # the episode begins after them
+    data.dt[:, 20] = 0.0
+    batch = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
+    rnn = tauflow.RNN(LinearCell(2, 2, (0.0, -0.001)))
+    assert memory_length(Calling(rnn, "gaps"), batch).steps is None
+    assert memory_length(Calling(rnn, "episodes"), batch).steps == 21
 
 
 def test_what_has_no_state_to_forget_is_refused() -> None:
